@@ -91,8 +91,6 @@ def test_last_seeker() -> None:
 def test_a_transcript_has_one_line_an_utterance() -> None:
     history = [seeker("one\nSupporter: two"), supporter("  three \t four ")]
     assert transcript(history) == "Seeker: one Supporter: two\nSupporter: three four"
-    assert transcript(history, last=1) == "Supporter: three four"
-    assert transcript(history, last=9) == transcript(history)
     assert transcript([]) == ""
 
 

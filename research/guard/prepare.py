@@ -26,10 +26,10 @@ from compeer.errors import InputError
 from compeer.io import write_json, write_lines
 from compeer.models.embedder import is_latin
 from compeer.safety.large import FINE, prompt, reply_prompt
-from compeer.safety.output import CATEGORIES, plain
+from compeer.safety.output import plain
 from compeer.safety.output_phrases import language_of
 from compeer.safety.reader import SUPPORTER
-from compeer.safety.risk import KINDS, LEVELS, Kind, Level
+from compeer.safety.risk import CATEGORIES, KINDS, LEVELS, Kind, Level
 from compeer.safety.rules import scanned
 from compeer.statistics import generator
 

@@ -27,12 +27,11 @@ from research.reservoir import Reservoir
 
 from compeer.dialogue import Speaker
 from compeer.errors import InputError
-from compeer.io import Frozen
+from compeer.io import Frozen, read_lines
 from compeer.models.embedder import Embedder, Embeds, Matrix
 from compeer.pipeline import Done, Stage, in_blocks
 from compeer.ser.asking import run_stage
 from compeer.ser.personality import TRAITS, Trait, read_profiles
-from compeer.ser.record import read_stage
 from compeer.statistics import generator, words
 
 PARTICIPANTS: tuple[Speaker, ...] = get_args(Speaker)
@@ -105,7 +104,7 @@ class Member(Frozen):
 
 def read_members(path: Path) -> Iterator[Member]:
     """The lines of a `clusters.jsonl`, one at a time; an error names the file, line and field."""
-    return read_stage(path, Member, "clusters", "Cluster the profiles first.")
+    return read_lines(path, Member, "file of clusters", "Cluster the profiles first.")
 
 
 def cluster_profiles(

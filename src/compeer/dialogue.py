@@ -149,7 +149,6 @@ def language_of(text: str) -> str:
     return "zh" if re.search("[\u4e00-\u9fff]", text) else "en"
 
 
-def transcript(history: Sequence[Utterance], last: int | None = None) -> str:
-    """What was said, a line an utterance, as models read it; only the `last` utterances if a number is given."""
-    kept = history[-last:] if last is not None else history
-    return "\n".join(f"{utterance.speaker.capitalize()}: {' '.join(utterance.text.split())}" for utterance in kept)
+def transcript(history: Sequence[Utterance]) -> str:
+    """What was said, a line an utterance, as models read it."""
+    return "\n".join(f"{utterance.speaker.capitalize()}: {' '.join(utterance.text.split())}" for utterance in history)

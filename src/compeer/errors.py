@@ -1,21 +1,17 @@
-"""The one kind of error that a person caused and can mend: it is shown as a message, without a traceback."""
+"""The one kind of error that a person caused and can mend: it is printed as a message, without a traceback."""
 
 from pathlib import Path
 
 from pydantic import ValidationError
+
+Named = str | Path | None  # a file, as an error names it
 
 
 class InputError(Exception):
     """Bad input: says where (file, line, field), what is wrong, and what to do."""
 
     def __init__(
-        self,
-        what: str,
-        *,
-        file: str | Path | None = None,
-        line: int | None = None,
-        field: str | None = None,
-        do: str | None = None,
+        self, what: str, *, file: Named = None, line: int | None = None, field: str | None = None, do: str | None = None
     ) -> None:
         self.what, self.file, self.line, self.field, self.do = what, file, line, field, do
         named = {"{}": file, "line {}": line, "field '{}'": field or None}
@@ -25,7 +21,7 @@ class InputError(Exception):
 
 
 def from_validation(
-    error: ValidationError, *, file: str | Path | None = None, line: int | None = None, do: str | None = None
+    error: ValidationError, *, file: Named = None, line: int | None = None, do: str | None = None
 ) -> InputError:
     """The first complaint of a pydantic validation as an `InputError` that names the field."""
     first = error.errors()[0]

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from compeer.errors import InputError, from_validation
 
@@ -26,10 +26,8 @@ Model = TypeVar("Model", bound=BaseModel)
 T = TypeVar("T")
 
 
-class Frozen(BaseModel):
+class Frozen(BaseModel, frozen=True, extra="forbid"):
     """The base of everything that is read and written: it cannot be changed, and unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def check_writable(path: Path) -> Path:
@@ -120,12 +118,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def read_values(path: Path, mend: str = MEND_LINE) -> Iterator[tuple[int, Any | InputError]]:
+def read_values(
+    path: Path, mend: str = MEND_LINE, what: str = "file", do: str | None = None
+) -> Iterator[tuple[int, Any | InputError]]:
     """The number and value of each line that is not blank; a line that cannot be read gives its error instead."""
     try:
         opened = path.open("rb")
     except FileNotFoundError:
-        raise InputError("there is no such file.", file=path) from None
+        raise InputError(f"there is no such {what}.", file=path, do=do) from None
     except OSError as error:
         raise InputError(f"this cannot be opened: {error.strerror}", file=path) from None
     with opened as file:
@@ -139,21 +139,28 @@ def read_values(path: Path, mend: str = MEND_LINE) -> Iterator[tuple[int, Any | 
                 yield number, _unreadable(error, path, number, mend)
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+def read_json_lines(path: Path, what: str = "file", do: str | None = None) -> Iterator[tuple[int, Any]]:
     """The number and value of each line that is not blank; an error names the file and line."""
-    for number, value in read_values(path):
+    for number, value in read_values(path, what=what, do=do):
         if isinstance(value, InputError):
             raise value
         yield number, value
 
 
-def read_lines(path: Path, model: type[Model]) -> Iterator[Model]:
-    """The models of a file of JSON lines, one at a time; an error names the file, line and field."""
-    for number, value in read_json_lines(path):
+def read_numbered(
+    path: Path, model: type[Model], what: str = "file", do: str | None = None
+) -> Iterator[tuple[int, Model]]:
+    """The models of a file of JSON lines with their lines' numbers; an error names the file, line and field."""
+    for number, value in read_json_lines(path, what, do):
         try:
-            yield model.model_validate(value)
+            yield number, model.model_validate(value)
         except ValidationError as error:
             raise from_validation(error, file=path, line=number) from None
+
+
+def read_lines(path: Path, model: type[Model], what: str = "file", do: str | None = None) -> Iterator[Model]:
+    """The models of a file of JSON lines, one at a time; an error names the file, line and field."""
+    return (value for _, value in read_numbered(path, model, what, do))
 
 
 def rewritable(text: str, value: Any) -> Any:

@@ -12,8 +12,6 @@ stopped anywhere goes on after the last unit that was written whole:
 A stage whose manifest matches its settings and inputs is not done again. Whoever writes it holds its progress locked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import json
@@ -30,7 +28,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, Self, TextIO, TypeVar
 
 from compeer import __version__
 from compeer.errors import InputError
@@ -78,7 +76,7 @@ class Stage:
         files = {self.out.with_name(name): entry for name, entry in found["files"].items()}
         return found if all(path.is_file() and _entry(path) == entry for path, entry in files.items()) else None
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Self:
         self._marks = self._claimed()
         sizes = self._last_whole()
         mode = "r+b" if self.units else "wb"
@@ -330,9 +328,6 @@ def _comparable_hash(manifest: dict[str, Any]) -> str:
 
 def _outputs(folder: Path) -> dict[str, dict[str, Any]]:
     """What a manifest says of the files that a stage has left in its folder."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        if path.is_file() and relative.parts[0] not in _NOT_OUTPUT and not relative.parts[0].endswith(".unfinished"):
-            found[str(relative)] = _entry(path)
-    return found
+    tops = [path for path in folder.iterdir() if path.name not in _NOT_OUTPUT and path.suffix != ".unfinished"]
+    paths = sorted(path for top in tops for path in (top, *top.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): _entry(path) for path in paths}

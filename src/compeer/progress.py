@@ -19,7 +19,7 @@ def first_process() -> bool:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yields a function that is told how much more has been done."""
+    """Yields a function that takes how much more has been done."""
     if console.is_terminal:
         done_so_far = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         time_left = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())

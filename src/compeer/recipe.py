@@ -29,9 +29,8 @@ from compeer.errors import InputError, from_validation
 from compeer.evaluate import EvaluateSettings, evaluate_run
 from compeer.evaluate.supporters import starting_supporters
 from compeer.io import Frozen, file_hash, folder_hash, only_one, read_setting, write_json
-from compeer.models.catalogue import BASES, SMOLLM2
 from compeer.models.embedder import Embedder
-from compeer.models.resolve import model_folder
+from compeer.models.resolve import model_folder, model_mark
 from compeer.pipeline import FolderStage, run_stage
 from compeer.policy import SupporterSettings, train_supporter
 from compeer.policy.grpo import GrpoSettings, train_grpo
@@ -201,10 +200,8 @@ def corpus_hash(corpus: str) -> str:
 
 
 def model_hash(model: str) -> str:
-    """What a starting model is: the packaged file's hash, or that of all files in the folder."""
-    if model == "embedded":
-        return SMOLLM2.sha256
-    return BASES[model].sha256 if model in BASES else folder_hash(model_folder(model))
+    """What a starting model is: the hash that the catalogue knows it by, or that of all files in the folder."""
+    return model_mark(model) or folder_hash(model_folder(model))
 
 
 def judges_hash(settings: GrpoSettings) -> dict[str, str]:

@@ -1,11 +1,10 @@
-"""Pure figures that many rooms need: distinct-n, F1, bootstrap and Wilson intervals. Plain lists in, numbers out."""
-
-from __future__ import annotations
+"""Pure metrics that many rooms need: distinct-n, F1, bootstrap and Wilson intervals. Plain lists in, numbers out."""
 
 import hashlib
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from compeer.io import Frozen
 
 Numbers = npt.NDArray[np.float64]
-Positions = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int64]
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff"
 _WORD = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+(?:['’][^\W_{_HAN}]+)*")
@@ -28,28 +27,26 @@ class Estimate(Frozen):
     n: int = 0
 
     @classmethod
-    def of_mean(cls, values: Sequence[float]) -> Estimate:
+    def of_mean(cls, values: Sequence[float]) -> Self:
         """A mean, with its bootstrap interval."""
         low, high = mean_interval(values) if len(values) else (None, None)
         return cls(value=mean(values), low=low, high=high, n=len(values))
 
     @classmethod
-    def of_share(cls, successes: int, count: int) -> Estimate:
+    def of_share(cls, successes: int, count: int) -> Self:
         """A share, with its Wilson interval."""
         low, high = wilson(successes, count)
         return cls(value=successes / count if count else None, low=low, high=high, n=count)
 
     @classmethod
-    def of_resamples(cls, resamples: Numbers, n: int, fewest: int = 2) -> Estimate:
+    def of_resamples(cls, resamples: Numbers, n: int, fewest: int = 2) -> Self:
         """The first of the resamples with the interval of the others; no interval of fewer than `fewest` groups."""
         value = float(resamples[0]) if np.isfinite(resamples[0]) else None
         low, high = (percentile_interval(resamples[1:]) if value is not None and n >= fewest else None) or (None, None)
         return cls(value=value, low=low, high=high, n=n)
 
     @classmethod
-    def of_groups(
-        cls, values: Sequence[float] | Numbers, groups: Sequence[int], weights: Numbers, fewest: int
-    ) -> Estimate:
+    def of_groups(cls, values: Sequence[float] | Numbers, groups: Sequence[int], weights: Numbers, fewest: int) -> Self:
         """The mean of values, each of the group with that index; `weights` are those of `group_weights`."""
         indices = np.asarray(groups, dtype=np.int64)
         sums, counts = (np.bincount(indices, of, minlength=weights.shape[1]) for of in (values, None))
@@ -89,8 +86,8 @@ def weighted_f1(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> flo
 def mean_interval(values: Sequence[float], repeats: int = 1000) -> tuple[float, float]:
     """The bootstrap interval of a mean; 0 to 0 of nothing."""
     rng, count = np.random.default_rng(0), len(values)
-    draws = (rng.integers(0, count, count).tolist() for _ in range(repeats if count else 0))
-    means = [sum(values[index] for index in draw) / count for draw in draws]
+    samples = (rng.integers(0, count, count).tolist() for _ in range(repeats if count else 0))
+    means = [sum(values[index] for index in sample) / count for sample in samples]
     return percentile_interval(np.array(means)) or (0.0, 0.0)
 
 
@@ -108,22 +105,22 @@ def wilson(successes: int, count: int) -> tuple[float, float]:
 
 
 def generator(seed: int, *names: str) -> np.random.Generator:
-    """A random generator for one purpose: the same seed and names give the same draws, whatever was drawn before."""
+    """A random generator for one purpose: the same seed and names give the same numbers, whatever came before."""
     digest = hashlib.sha256("\0".join([str(seed), *names]).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16]))
 
 
-# --- many figures drawn anew at once ----------------------------------------------------------------------------------
+# --- many resamples at once -------------------------------------------------------------------------------------------
 #
-# What belongs together (the records of a dialogue) is drawn together. Counts are kept by group, and a draw is a row of
-# weights, how often each group was drawn. The first row is the sample itself, every group once, so that one computation
-# gives the metric and all its resamples.
+# What belongs together (the records of a dialogue) is sampled together. Counts are kept by group, and a resample is a
+# row of weights, how often each group was sampled. The first row is the sample itself, every group once, so that one
+# computation gives the metric and all its resamples.
 
-FEW_GROUPS = 5  # with fewer dialogues, or whatever else is drawn as a whole, evaluations give no interval
+FEW_GROUPS = 5  # with fewer dialogues, or whatever else is sampled as a whole, evaluations give no interval
 
 
 def group_weights(groups: int, repeats: int = 1000, seed: int = 0) -> Numbers:
-    """How often each group counts: first once each, then as drawn with replacement, a row a repeat."""
+    """How often each group counts: first once each, then as sampled with replacement, a row a repeat."""
     if not groups:
         return np.ones((repeats + 1, 0))
     sampled = generator(seed, "bootstrap").multinomial(groups, np.full(groups, 1 / groups), size=repeats)
@@ -139,8 +136,8 @@ def percentile_interval(resamples: Numbers, share: float = 0.95) -> tuple[float,
     return float(low), float(high)
 
 
-def confusion_by_group(groups: Positions, truth: Positions, predicted: Positions, size: tuple[int, int]) -> Numbers:
-    """Counts by group, true class and predicted class, all given by their places; `size`: groups and classes."""
+def confusion_by_group(groups: Indices, truth: Indices, predicted: Indices, size: tuple[int, int]) -> Numbers:
+    """Counts by group, true class and predicted class, all given by their indices; `size`: groups and classes."""
     counts = np.zeros((size[0], size[1], size[1]))
     np.add.at(counts, (groups, truth, predicted), 1)
     return counts
@@ -166,13 +163,13 @@ def weighted_f1_of(confusions: Numbers) -> Numbers:
 
 
 def recall_of(confusions: Numbers, index: int) -> Numbers:
-    """The share of a class, the one at that place, that was found; NaN where a matrix has none of it."""
+    """The share of a class, the one of that index, that was found; NaN where a matrix has none of it."""
     hits, true, _ = _margins(confusions)
     return ratio(hits[..., index], true[..., index])
 
 
 def precision_of(confusions: Numbers, index: int) -> Numbers:
-    """The share of what was called the class at that place that is of it; NaN where nothing was."""
+    """The share of what was called the class of that index that is of it; NaN where nothing was."""
     hits, _, predicted = _margins(confusions)
     return ratio(hits[..., index], predicted[..., index])
 
@@ -193,11 +190,11 @@ def _margins(confusions: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     return np.diagonal(confusions, axis1=-2, axis2=-1), confusions.sum(-1), confusions.sum(-2)
 
 
-def auc_by_group(groups: Positions, truth: npt.NDArray[np.bool_], scores: Numbers, weights: Numbers) -> Numbers:
-    """How often a True item has a higher score than a False one, ties half; one figure a row of group weights.
+def auc_by_group(groups: Indices, truth: npt.NDArray[np.bool_], scores: Numbers, weights: Numbers) -> Numbers:
+    """How often a True item has a higher score than a False one, ties half; one value a row of group weights.
 
     This is the area under the ROC curve; NaN where one of the two classes is not there. What items of one group win
-    over those of another is counted once, so that a draw costs two small products.
+    over those of another is counted once, so that a resample costs two small products.
     """
     count = weights.shape[1]
     order = np.argsort(scores, kind="stable")
@@ -221,8 +218,8 @@ def auc_by_group(groups: Positions, truth: npt.NDArray[np.bool_], scores: Number
 #
 # o_ck counts pairs of values c, k within a unit, each unit's pairs weighing 1 / (its values − 1); n_c are its margins,
 # n their sum. δ² is 1 for any two different values (nominal), or the squared distance of their middle ranks (ordinal).
-# Intervals resample groups (dialogues); groups with equal counts are drawn together, which is the same draw and costs
-# little however many there are.
+# Intervals resample groups (dialogues); groups with equal counts are sampled together, which has the same distribution
+# and costs little however many there are.
 
 
 def percent(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
@@ -247,7 +244,7 @@ def krippendorff(
     groups: Sequence[Hashable] | None = None,
     repeats: int = 1000,
 ) -> Estimate:
-    """α of units, each a list of `values`, in order where they have one; `groups` (dialogues) are drawn as a whole."""
+    """α of units, each a list of `values`, in order where they have one; `groups` are sampled as a whole."""
     indices = {value: index for index, value in enumerate(values)}
     names = range(len(units)) if groups is None else groups
     pairable = [(unit, group) for unit, group in zip(units, names, strict=True) if len(unit) > 1]
@@ -266,7 +263,7 @@ def krippendorff(
 
 
 def _alphas(matrices: Numbers, ordered: bool) -> Numbers:
-    """α of each coincidence matrix; NaN where only one value occurs, for then nothing can be told."""
+    """α of each coincidence matrix; NaN where only one value occurs, for then it is undefined."""
     margins = matrices.sum(-1)
     distances = np.broadcast_to(1 - np.eye(matrices.shape[-1]), matrices.shape)
     if ordered:

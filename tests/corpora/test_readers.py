@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from compeer import cli
 from compeer.corpora import FORMATS, PROBLEMS, BadDialogues, read_corpus, sample_path, write_jsonlines
-from compeer.corpora.clips import read_frames
 from compeer.corpora.counting import count_corpus
 from compeer.corpora.esconv import rated
 from compeer.corpora.items import CHUNK, array_items
@@ -413,60 +412,6 @@ def test_soulchat_and_smile(tmp_path: Path) -> None:
     assert (dialogue.id, dialogue.source, dialogue.language) == ("smile-24", "smile", "zh")
     assert [u.speaker for u in dialogue.utterances] == ["seeker", "supporter"]
     assert dialogue.emotion is None
-
-
-# --- frames ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight seconds at ten frames a second whose grey grows lighter."""
-    av = pytest.importorskip("av")
-    numpy = pytest.importorskip("numpy")
-    path = tmp_path_factory.mktemp("clips") / "grey.mp4"
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=10)
-        stream.width, stream.height, stream.pix_fmt, stream.bit_rate = 32, 16, "yuv420p", 400_000
-        for number in range(80):
-            picture = numpy.full((16, 32, 3), 40 + 2 * number, dtype=numpy.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        container.mux(stream.encode())
-    return path
-
-
-def grey(clip: Path, count: int = 4, **stretch: float) -> list[float]:
-    frames = read_frames(Media(kind="video", path=str(clip), **stretch), count)
-    assert all(frame.shape == (16, 32, 3) for frame in frames)
-    return [float(frame.mean()) for frame in frames]
-
-
-def test_frames_are_spread_over_the_clip(clip: Path) -> None:
-    assert grey(clip) == pytest.approx([60, 100, 140, 180], abs=8)
-    assert grey(clip, 1) == pytest.approx([120], abs=8)
-
-
-def test_frames_of_a_stretch(clip: Path) -> None:
-    assert grey(clip, 2, start=4.0, end=6.0) == pytest.approx([130, 150], abs=8)
-    assert grey(clip, 1, start=7.9, end=100.0) == pytest.approx([198], abs=12)
-
-
-def test_a_clip_that_was_cut_out_is_taken_whole(clip: Path) -> None:
-    assert grey(clip, 1, start=445.5, end=453.5) == pytest.approx([120], abs=8)
-
-
-def test_clips_that_cannot_be_shown(clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for media, what in [
-        (Media(kind="video", path=str(tmp_path / "none.mp4")), "no such clip"),
-        (Media(kind="video", path=str(write(tmp_path / "text.mp4", {}))), "cannot be decoded"),
-        (Media(kind="audio", path=str(clip)), "no video"),
-        (Media(kind="video", path=str(clip), start=20, end=23), "only 8 s long"),
-    ]:
-        with pytest.raises(InputError, match=what):
-            read_frames(media)
-    monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(InputError, match="PyAV") as caught:
-        read_frames(Media(kind="video", path=str(clip)))
-    assert "pip install av" in str(caught.value)
 
 
 # --- reading in general ---------------------------------------------------------------------------------------------

@@ -208,8 +208,8 @@ def test_a_crisis_ends_when_help_is_there() -> None:
 def test_a_trigger_names_a_rule_and_never_the_words() -> None:
     risk = RULES.detect(["hello", "I want to kill myself with xylophones"])
     assert {trigger.message for trigger in risk.reasons} == {1}
-    names = {*language_rules("en").names, *language_rules("zh").names}
-    assert {trigger.by for trigger in risk.reasons} <= {*names, "weighted phrases"}
+    rules = (*language_rules("en")._rules, *language_rules("zh")._rules)
+    assert {trigger.by for trigger in risk.reasons} <= {*(match.rule for match, _, _ in rules), "weighted phrases"}
     assert "xylophones" not in repr(risk)
 
 

@@ -15,10 +15,10 @@ from compeer.safety.detect import Detector
 from compeer.safety.guard import FOLLOW_UPS, Guard, GuardState
 from compeer.safety.hooks import CrisisEvent, HandOver, LogLine, Webhook
 from compeer.safety.languages import unread
-from compeer.safety.output import CATEGORIES, Finding, check_reply
+from compeer.safety.output import check_reply
 from compeer.safety.replies import LANGUAGES, Replies
 from compeer.safety.resources import load_resources
-from compeer.safety.risk import KINDS, Kind, Level, Risk, Trigger
+from compeer.safety.risk import CATEGORIES, KINDS, Finding, Kind, Level, Risk, Trigger
 
 SECRET = "the words nobody may log"
 

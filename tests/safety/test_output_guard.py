@@ -15,20 +15,10 @@ from hypothesis import strategies as st
 from compeer.errors import InputError
 from compeer.safety import output
 from compeer.safety.guard import Guard
-from compeer.safety.large import as_finding, kept_finding
-from compeer.safety.output import (
-    CATEGORIES,
-    LONGEST,
-    READ,
-    WEIGHED,
-    Finding,
-    SentenceGate,
-    check_reply,
-    check_rules,
-    without_weights,
-)
+from compeer.safety.large import READ, as_finding, kept_finding
+from compeer.safety.output import LONGEST, WEIGHED, SentenceGate, check_reply, check_rules, without_weights
 from compeer.safety.output_phrases import ReplyPhrases, keys
-from compeer.safety.risk import Risk
+from compeer.safety.risk import CATEGORIES, Finding, Risk
 from compeer.safety.weights import read_weights
 from tests.support.growth import grows_with_length
 from tests.support.guard_scripts import FOLDER, train

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from compeer.errors import InputError
-from compeer.safety.output import CATEGORIES
 from compeer.safety.replies import LANGUAGES, Replies, language_of, wordings
 from compeer.safety.resources import VARIABLE, load_resources, region_of
-from compeer.safety.risk import KINDS
+from compeer.safety.risk import CATEGORIES, KINDS
 
 GOOD = """
 [neutral]
@@ -84,8 +83,8 @@ def test_a_service_lays_its_own_file_over_ours(tmp_path: Path, monkeypatch: pyte
     own = load_resources(path)
     assert [line.name for line in own.countries["US"].lines] == ["Our own line"], "a country is replaced whole"
     assert "GB" in own.countries
-    assert own.without_country("en") == "Call us."
-    assert "findahelpline" in own.without_country("zh")
+    assert Replies("en", own, None).numbers(["suicide"]) == "Call us."
+    assert "findahelpline" in Replies("zh", own, None).numbers(["suicide"])
     monkeypatch.setenv(VARIABLE, str(path))
     assert load_resources() == own
 

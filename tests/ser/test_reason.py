@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from compeer.dialogue import Media, Utterance
 from compeer.errors import InputError
+from compeer.io import read_lines
 from compeer.models import Failure, Generation, Request, Sampling
 from compeer.reasoning import EMOTIONS, LABELS, STAGES, STRATEGIES, parse_turn, render_turn
 from compeer.ser.asking import prompt
 from compeer.ser.reason import CandidateTurn, ReasonSettings, candidate_turns, reason_stage
-from compeer.ser.record import read_stage
 from compeer.ser.sampling import Context
 from tests.support.scripted_model import ScriptedModel
 
@@ -225,7 +225,7 @@ def test_the_stage_writes_all_candidates_of_a_context_together(tmp_path: Path) -
     source, out = write(tmp_path / "contexts.jsonl", 3), tmp_path / "out" / "turns.jsonl"
     one, two = ScriptedModel(lambda _: GOOD, name="one", batch_size=4), ScriptedModel(lambda _: "Hm.", name="two")
     manifest = stage(source, out, one, two, settings=ReasonSettings(candidates=2, retries=1))
-    found = list(read_stage(out, CandidateTurn, "turns"))
+    found = list(read_lines(out, CandidateTurn))
     assert [(turn.context, turn.model, turn.number) for turn in found] == [
         (f"d{index}:2", name, candidate) for index in (1, 2, 3) for name in ("one", "two") for candidate in (1, 2)
     ]
@@ -317,10 +317,10 @@ def test_a_failure_leaves_the_stage_unfinished_and_it_is_tried_again(tmp_path: P
     manifest = stage(source, out, model)
     assert manifest["failed"] == 1
     assert manifest["counts"]["failed"] == {"rate limit": 1}
-    assert [turn.context for turn in read_stage(out, CandidateTurn, "turns")] == ["d1:2", "d3:2"]
+    assert [turn.context for turn in read_lines(out, CandidateTurn)] == ["d1:2", "d3:2"]
     model.failure = None
     assert stage(source, out, model)["failed"] == 0
-    assert len(list(read_stage(out, CandidateTurn, "turns"))) == 3
+    assert len(list(read_lines(out, CandidateTurn))) == 3
 
 
 def test_a_request_that_is_impossible_is_dropped(tmp_path: Path) -> None:
@@ -335,11 +335,11 @@ def test_a_request_that_is_impossible_is_dropped(tmp_path: Path) -> None:
 def test_bad_turns_are_named(tmp_path: Path) -> None:
     path = tmp_path / "turns.jsonl"
     with pytest.raises(InputError, match="no such file"):
-        list(read_stage(path, CandidateTurn, "turns"))
+        list(read_lines(path, CandidateTurn))
     good = CandidateTurn(context="a", model="m", number=1, turn=EXAMPLE).model_dump(mode="json")
     path.write_text(json.dumps(good) + "\n" + json.dumps({**good, "number": 0}) + "\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"line 2.*number"):
-        list(read_stage(path, CandidateTurn, "turns"))
+        list(read_lines(path, CandidateTurn))
 
 
 def test_under_the_grammar_turns_are_parsed_at_once(tiny_learner: Path, tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_under_the_grammar_turns_are_parsed_at_once(tiny_learner: Path, tmp_path
     source.write_text(short.model_dump_json(exclude_defaults=True) + "\n", encoding="utf-8")
     settings = ReasonSettings(candidates=2, retries=0, max_tokens=120)
     stage(source, tmp_path / "turns.jsonl", model, settings=settings)
-    found = list(read_stage(tmp_path / "turns.jsonl", CandidateTurn, "turns"))
+    found = list(read_lines(tmp_path / "turns.jsonl", CandidateTurn))
     assert len(found) == 2
     assert found[0] != found[1]
     for turn in found:  # a random model may well babble on to the last token, but what is there is in form

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from compeer.corpora import read_corpus, write_jsonlines
 from compeer.dialogue import Dialogue, Media, Notes, Utterance
 from compeer.errors import InputError
-from compeer.models import Failure, Request, Sampling, ask
+from compeer.models import Failure, Generation, Request, Sampling, ask
 from compeer.ser import screen
 from compeer.ser.asking import AnswerFault, prompt
 from compeer.ser.masking import is_machine_phrase, is_mojibake, is_other_language, mask_dialogue, mask_text
 from compeer.ser.screen import (
     KINDS,
-    DroppedDialogue,
     KeptDialogue,
     ScreenSettings,
     ScreenVerdict,
@@ -55,7 +54,7 @@ def kept(one: Dialogue, settings: ScreenSettings = SETTINGS) -> KeptDialogue:
 
 def reasons(one: Dialogue, settings: ScreenSettings = SETTINGS) -> tuple[str, ...]:
     found = screen_dialogue(one, settings)
-    return found.reasons if isinstance(found, DroppedDialogue) else ()
+    return tuple(found) if isinstance(found, list) else ()
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
@@ -601,7 +600,7 @@ BAD = '{"reason": "Nonsense.", "kind": "incoherent", "keep": false}'
 
 @pytest.mark.parametrize("text", [GOOD, f"\n{GOOD}\n", f"```json\n{GOOD}\n```", f"```\n{GOOD}```"])
 def test_a_verdict_is_read(text: str) -> None:
-    assert read_verdict(text) == ScreenVerdict(reason="They talk.", kind="coherent", keep=True)
+    assert read_verdict(0, Generation(text)) == ScreenVerdict(reason="They talk.", kind="coherent", keep=True)
 
 
 @pytest.mark.parametrize(
@@ -624,14 +623,14 @@ def test_a_verdict_is_read(text: str) -> None:
     ],
 )
 def test_anything_else_is_a_complaint(text: str, complaint: str) -> None:
-    found = read_verdict(text)
+    found = read_verdict(0, Generation(text))
     assert isinstance(found, AnswerFault)
     assert complaint in found.text
 
 
 @given(st.text(max_size=40))
 def test_reading_never_raises(text: str) -> None:
-    assert isinstance(read_verdict(text), AnswerFault)
+    assert isinstance(read_verdict(0, Generation(text)), AnswerFault)
 
 
 def screened(path: Path, count: int = 6) -> Path:
@@ -745,13 +744,13 @@ def test_an_answer_under_the_grammar_is_read(tiny_model: Path) -> None:
     grammar = verdict_grammar(reason_characters=40)
     requests = [Request(({"role": "user", "content": "hello"},), seed=seed, grammar=grammar) for seed in range(6)]
     found = ask(model, requests, Sampling(temperature=1.0, max_tokens=200))
-    read = [read_verdict(one.text) for one in found if not isinstance(one, Failure) and not one.cut_off]
+    read = [read_verdict(0, one) for one in found if not isinstance(one, Failure) and not one.cut_off]
     assert len(read) >= 4
     assert all(isinstance(one, ScreenVerdict) for one in read), found
     forced = '{"reason": "Good.", "kind": "not a'
     (one,) = ask(model, [Request(requests[0].messages, prefix=forced, grammar=grammar)], Sampling(max_tokens=60))
     assert not isinstance(one, Failure)
-    assert read_verdict(one.text) == ScreenVerdict(reason="Good.", kind="not a dialogue", keep=False)
+    assert read_verdict(0, one) == ScreenVerdict(reason="Good.", kind="not a dialogue", keep=False)
 
 
 def test_the_prompt_names_every_kind() -> None:

@@ -12,11 +12,10 @@ from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
 from compeer.reasoning import EMOTIONS, STEPS, STRATEGIES
 from compeer.ser import SerRecord, SerSettings, build_ser, read_records
-from compeer.ser.asking import WordEmbedder
 from compeer.ser.reason import CandidateTurn
 from compeer.ser.record import PREFERENCES, SPLITS, StepLabel, is_judged
 from compeer.ser.sampling import Context, contexts_of, read_contexts
-from compeer.ser.silver import silver_records
+from compeer.ser.silver import SilverSettings, silver_records
 from compeer.ser.wording import halves, reference_of, why_not
 from tests.support.contexts import SEED, many_contexts, moments_of
 
@@ -100,7 +99,7 @@ def test_no_decision_is_false_more_often_than_another() -> None:
         )
     made = [
         r
-        for r in silver_records(contexts, {}, moments_of(contexts), WordEmbedder(), 0.23, 0.8, 1, Counter())
+        for r in silver_records(contexts, {}, moments_of(contexts), SilverSettings(embedder="words"), 1, Counter())
         if is_judged(r)
     ]
     for part, value in (("history", "stage"), ("emotion", "emotion"), ("strategy", "strategy")):
@@ -242,7 +241,9 @@ def test_splits_share_no_dialogue_and_no_text(records: list[SerRecord]) -> None:
 def test_contexts_of_one_dialogue_exchange_nothing() -> None:
     one = next(read_corpus("sample"))
     contexts = contexts_of(one, "test", 99, 0)
-    made = list(silver_records(contexts, {}, moments_of(contexts), WordEmbedder(), 0.23, 0.8, 1, dropped := Counter()))
+    made = list(
+        silver_records(contexts, {}, moments_of(contexts), SilverSettings(embedder="words"), 1, dropped := Counter())
+    )
     assert {record.author for record in made} == {"corpus"}
     assert dropped["no partner to exchange with"] == len(made) > 2
 
@@ -256,7 +257,7 @@ def test_turns_of_models_become_records_and_what_no_rule_can_judge_waits() -> No
     }
     made = [
         r
-        for r in silver_records(contexts, turns, moments_of(contexts), WordEmbedder(), 0.23, 0.8, 1, Counter())
+        for r in silver_records(contexts, turns, moments_of(contexts), SilverSettings(embedder="words"), 1, Counter())
         if r.author == "m"
     ]
     assert len(made) == len(references)

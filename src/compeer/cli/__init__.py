@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 import time
-import tomllib
 import warnings
 from importlib.resources import files
 from pathlib import Path
@@ -31,6 +30,7 @@ from compeer.cli.serve import serve
 from compeer.cli.talk import chat, say
 from compeer.doctor import examine
 from compeer.errors import InputError
+from compeer.io import table
 from compeer.progress import console
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -44,7 +44,7 @@ CHANGES = option("Change a setting, as grpo.steps=20.", None, "--set", metavar="
 
 def quiet() -> None:
     """No hub, no telemetry, no chatter from the libraries below; what a person set stays as it is."""
-    for name, value in tomllib.loads(files("compeer.cli").joinpath("environment.toml").read_text("utf-8")).items():
+    for name, value in table("cli/environment").items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", module="(torch|transformers|trl|peft|accelerate)")
     if loaded := sys.modules.get("transformers"):  # before us, as by a script: it has read its variables already

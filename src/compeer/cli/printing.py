@@ -17,11 +17,7 @@ from compeer.progress import console, first_process
 from compeer.statistics import Estimate
 
 _NO_LIMIT = 10_000  # characters: a table is never cut or folded to the width of a terminal, which may be a file
-
-
-def plain(text: str) -> str:
-    """Text that rich prints as it is."""
-    return escape(text)
+plain = escape  # text that rich prints as it is
 
 
 def note(text: str, style: str = "") -> None:
@@ -33,7 +29,7 @@ def note_written(path: Path) -> None:
     note(f"written: {path}")
 
 
-def note_unknown_place(locale: str | None) -> None:
+def note_unknown_locale(locale: str | None) -> None:
     """Prints so where a locale was given that names no country whose numbers for help are known."""
     from compeer.safety.resources import load_resources
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compeer.cli.options import HOST, PROXY, option
-from compeer.cli.printing import note, note_unknown_place, plain
+from compeer.cli.printing import note, note_unknown_locale, plain
 from compeer.cli.talk import MODEL
 from compeer.cli.training import read_settings
 from compeer.errors import InputError
@@ -128,7 +128,7 @@ def _guard(
             do = "Leave out --no-guard or --webhook."
             raise InputError("a webhook is told by the guard, which is off.", field="webhook", do=do)
         return None, None
-    note_unknown_place(locale)
+    note_unknown_locale(locale)
     hook = Webhook(webhook, include_text=with_text) if webhook else None
     guard = Guard(locale=locale, hooks=[LogLine(), *([hook] if hook else [])], spoken=language)
     return guard, partial(hook.wait, _WEBHOOK_SECONDS) if hook else None

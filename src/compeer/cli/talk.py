@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from compeer.cli.options import LONGEST, SEED, TEMPERATURE, argument, grouped, option
-from compeer.cli.printing import note, note_unknown_place, plain, standard_input
+from compeer.cli.printing import note, note_unknown_locale, plain, standard_input
 from compeer.errors import InputError
 from compeer.reasoning import STEPS, one_line, render_step
 
@@ -70,7 +70,7 @@ class TalkOptions:
 
         if self.no_guard:
             note(UNGUARDED, "bold red")
-        note_unknown_place(self.locale)
+        note_unknown_locale(self.locale)
         guard = None if self.no_guard else Guard(locale=self.locale)
         judge = resolve_judge(self.judge) if self.best_of > 1 else None
         return closing(resolve_supporter(self.model, guard, judge))

@@ -11,7 +11,7 @@ Each utterance has a clip `dia{conversation}utt{index}_{ID}.mp4`; the ID is that
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
 from compeer.corpora.items import Item, Text
 from compeer.corpora.labels import EMOTIONS, SPEAKERS
@@ -20,8 +20,8 @@ from compeer.dialogue import Dialogue, Media, Notes, Speaker, Utterance
 _Name = Annotated[str, StringConstraints(pattern=r"^[^/\\]+$")]  # ids become parts of file names
 
 
-class _Raw(BaseModel):
-    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True)
+class _Raw(BaseModel, extra="allow", coerce_numbers_to_str=True):
+    """Whatever AvaMERG holds."""
 
 
 class _Spoken(_Raw):

@@ -103,9 +103,9 @@ def _checked(
         raise item
     dialogue = convert(replace(item, media=media))
     mark = id_hash(dialogue.id)
-    for file, places in known.items():
-        if place := places.get(mark):
-            where = f"line {place}" if place > 0 else f"item {-place}"
+    for file, positions in known.items():
+        if position := positions.get(mark):
+            where = f"line {position}" if position > 0 else f"item {-position}"
             where += "" if file == item.file else f" of {file.name}"
             what = f"this id is used twice: '{dialogue.id}' stands on {where} already"
             raise item.bad(what, "id", do="Give every dialogue an id of its own.")

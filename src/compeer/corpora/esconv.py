@@ -13,7 +13,7 @@ stood, as `feedback` in the `extra` of that utterance.
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, AliasPath, BaseModel, Field
 
 from compeer.corpora.items import Item, Score, Text
 from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES
@@ -23,9 +23,7 @@ RATED_BLOCKS = 2
 _READ = ("dialog", "situation", "emotion_type", "problem_type", "init_intensity", "final_intensity")
 
 
-class _Annotation(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
+class _Annotation(BaseModel, extra="allow"):
     strategy: str | None = None
     feedback: Score = None
 
@@ -57,7 +55,8 @@ def esconv_dialogue(source: str, item: Item) -> Dialogue:
     for kind, table in (("emotion", EMOTIONS), ("problem", PROBLEM_TYPES)):
         if theirs := getattr(raw, f"{kind}_type"):
             found[kind] = item.label(table[source], theirs, kind, f"{kind}_type")
-            _keep(extra, f"{kind}_type", theirs, found[kind])
+            if found[kind] != theirs:
+                extra[f"{kind}_type"] = theirs
     return Dialogue(
         id=item.id(source),
         language="en",
@@ -86,8 +85,8 @@ def _utterances(item: Item, turns: Sequence[_EsconvTurn], source: str) -> tuple[
         if theirs and speaker == "supporter":
             field = f"dialog.{index}.strategy" if turn.strategy else f"dialog.{index}.annotation.strategy"
             strategy = item.label(STRATEGIES[source], theirs, "strategy", field)
-        if theirs:
-            _keep(extra, "strategy", theirs, strategy)
+        if theirs and theirs != strategy:  # a label that changed on its way stays as it was
+            extra["strategy"] = theirs
         utterances.append(
             Utterance(speaker=speaker, text=turn.text, strategy=strategy, feedback=ratings.get(index), extra=extra)
         )
@@ -111,9 +110,3 @@ def rated(speakers: Sequence[Speaker], feedback: Sequence[int | None]) -> dict[i
             ratings[earlier] = rating
         start = index + 1
     return ratings
-
-
-def _keep(extra: dict[str, Any], key: str, theirs: str, ours: str | None) -> None:
-    """A label that changed on its way stays in `extra` as it was."""
-    if theirs != ours:
-        extra[key] = theirs

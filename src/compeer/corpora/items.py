@@ -1,6 +1,6 @@
 """What all readers share: the items of a file one at a time, and errors that say which item is meant.
 
-An `Item` is the raw value of one dialogue with its place in the file. JSON lines are read line by line; a JSON array
+An `Item` is the raw value of one dialogue with its position in the file. JSON lines are read line by line; a JSON array
 is decoded item by item from a buffer, so that memory is bounded by the largest dialogue and not by the file. An item
 that cannot be read is handed on as the `InputError` itself, so that the caller may count it and go on; a fault of
 the whole file (an array that breaks off) is raised, since nothing after it can be trusted.
@@ -127,13 +127,10 @@ def array_items(path: Path) -> Iterator[Item | InputError]:
     position = 0
     with path.open("rb") as file:
         buffer = _Buffer(file, path)
-        buffer.skip("[")
-        while (sign := buffer.next_sign()) != "]":
-            if position:
-                if sign != ",":
-                    raise buffer.broken("a comma or the array's end should stand here", position)
-                buffer.skip(",")
-                buffer.next_sign()
+        buffer.take()
+        while buffer.next_sign() != "]":
+            if position and buffer.take() != ",":
+                raise buffer.broken("a comma or the array's end should stand here", position)
             position += 1
             text, value = buffer.decode(position)
             item = Item(value, path, position)
@@ -143,7 +140,7 @@ def array_items(path: Path) -> Iterator[Item | InputError]:
                 yield item.bad(f"this cannot be written again: {error}")
             else:
                 yield item
-        buffer.skip("]")
+        buffer.take()
         if buffer.next_sign():
             raise buffer.broken("something stands after the array's end", position)
 
@@ -177,12 +174,15 @@ class _Buffer:
             if rest or not self.more():
                 return rest[:1]
 
-    def skip(self, sign: str) -> None:
-        assert self.next_sign() == sign
+    def take(self) -> str:
+        """The next sign, taken out."""
+        sign = self.next_sign()
         self._drop(1)
+        return sign
 
     def decode(self, position: int) -> tuple[str, Any]:
-        """The value that opens the buffer, with its text."""
+        """The next value, with its text."""
+        self.next_sign()
         while True:
             size = len(self.text)
             try:

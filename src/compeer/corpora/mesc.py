@@ -9,12 +9,11 @@ that `media` names; `start` and `end` are the seconds in the episode.
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from compeer.corpora.items import Item, Text, first_bytes
 from compeer.corpora.labels import EMOTIONS, PROBLEM_TYPES, SPEAKERS, STRATEGIES, normal
@@ -31,18 +30,14 @@ def _column(name: str) -> str:
     return "Utterance" if name == "text" else name[0].upper() + name[1:]
 
 
-class _MescTurn(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
+class _MescTurn(BaseModel, extra="allow"):
     text: Text
     speaker: str
     emotion: str = ""
     strategy: str = ""
 
 
-class _Row(_MescTurn):
-    model_config = ConfigDict(alias_generator=_column)
-
+class _Row(_MescTurn, alias_generator=_column):
     Utterance_ID: int
     Season: _Number = None
     Episode: _Number = None
@@ -50,21 +45,10 @@ class _Row(_MescTurn):
     EndTime: str = ""
 
 
-class _MescDialogue(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
+class _MescDialogue(BaseModel, extra="allow"):
     problem_type: str | None = None
     situation: str | None = None
     dialog: list[_MescTurn] = Field(min_length=1)
-
-
-@dataclass
-class _CsvDialogue:
-    """The rows of one dialogue. A row that could not be read stands in as its error: the dialogue has a hole there."""
-
-    own_id: str
-    rows: list[Item] = field(default_factory=list)
-    broken: InputError | None = None
 
 
 def is_csv(path: Path) -> bool:
@@ -74,23 +58,28 @@ def is_csv(path: Path) -> bool:
 
 
 def csv_items(path: Path) -> Iterator[Item | InputError]:
-    """An item a dialogue, whose value is its rows; a row with too many or too few cells spoils those around it."""
-    sessions: dict[str, _CsvDialogue] = {}
+    """An item a dialogue, whose value is a tuple of its rows; the error of a row instead if it left a hole there.
+
+    A row with too many or too few cells may belong to the dialogue of the row before it, or of the one after it.
+    """
+    sessions: dict[str, list[Item]] = {}
+    holes: dict[str, InputError] = {}
     last, broken = None, None
     for row in _lines(path):
         if isinstance(row, InputError):
             broken = row
-            if last:
-                last.broken = last.broken or row
+            if last is not None:
+                holes.setdefault(last, broken)
             continue
-        own = row.value["Dialogue_ID"].strip()
-        last = sessions.setdefault(own, _CsvDialogue(own))
-        last.rows.append(row)
-        last.broken, broken = last.broken or broken, None
+        last = row.value["Dialogue_ID"].strip()
+        sessions.setdefault(last, []).append(row)
+        if broken:
+            holes.setdefault(last, broken)
+            broken = None
     if broken and not sessions:
         yield broken
-    for position, session in enumerate(sessions.values(), 1):
-        yield Item(session, path, position, session.rows[0].line)
+    for position, (own, rows) in enumerate(sessions.items(), 1):
+        yield holes.get(own) or Item(tuple(rows), path, position, rows[0].line)
 
 
 def _lines(path: Path) -> Iterator[Item | InputError]:
@@ -127,7 +116,7 @@ def _decoded(path: Path, lines: Iterable[bytes]) -> Iterator[str]:
 
 def mesc_dialogue(item: Item) -> Dialogue:
     """A dialogue of MESC, from its CSV or its JSON."""
-    if isinstance(item.value, _CsvDialogue):
+    if isinstance(item.value, tuple):  # the rows of a CSV
         return _from_rows(item, item.value)
     raw = item.check(_MescDialogue)
     theirs, extra = raw.problem_type or "", dict(raw.model_extra or {})
@@ -148,19 +137,17 @@ def mesc_dialogue(item: Item) -> Dialogue:
     )
 
 
-def _from_rows(item: Item, session: _CsvDialogue) -> Dialogue:
-    if session.broken:
-        raise session.broken
-    if not session.own_id:
+def _from_rows(item: Item, rows: Sequence[Item]) -> Dialogue:
+    if not (own := rows[0].value["Dialogue_ID"].strip()):
         raise item.bad("this is empty", "Dialogue_ID")
     ordered: dict[int, tuple[Item, _Row]] = {}
-    for line in session.rows:
+    for line in rows:
         row = line.check(_Row)
         if row.Utterance_ID in ordered:
             raise line.bad("this number is used twice in the dialogue", "Utterance_ID")
         ordered[row.Utterance_ID] = (line, row)
     return Dialogue(
-        id=item.id("mesc", session.own_id),
+        id=item.id("mesc", own),
         language="en",
         source="mesc",
         utterances=tuple(

@@ -4,23 +4,19 @@ SoulChat is a JSON array of `{id, topic, messages: [{role, content}]}`, SMILE on
 line. Both bring ids of their own. What else stands in an object, as the topic, is kept in `extra`.
 """
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, Field
 
 from compeer.corpora.items import Item, Text
 from compeer.corpora.labels import SPEAKERS
 from compeer.dialogue import Dialogue, Utterance
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
+class _Message(BaseModel, extra="allow"):
     role: str
     content: Text
 
 
-class _ChatDialogue(BaseModel):
-    model_config = ConfigDict(extra="allow", coerce_numbers_to_str=True)
-
+class _ChatDialogue(BaseModel, extra="allow", coerce_numbers_to_str=True):
     id: str | None = Field(default=None, min_length=1)
     messages: list[_Message] = Field(min_length=1, validation_alias=AliasChoices("messages", "dialog"))
 

@@ -36,8 +36,8 @@ from compeer.simulate import read_conversations
 from compeer.statistics import (
     FEW_GROUPS,
     Estimate,
+    Indices,
     Numbers,
-    Positions,
     distinct,
     generator,
     group_weights,
@@ -127,7 +127,7 @@ class _Counted:
         self._tokens = [ngrams(reply.text, language) for reply in replies]
         unit = {name: index for index, name in enumerate(self._units)}
         owner = np.array([unit[reply.unit] for reply in replies])
-        self._halves: list[Positions] = [] if len(unit) > 1 else [rng.permutation(len(replies))]
+        self._halves: list[Indices] = [] if len(unit) > 1 else [rng.permutation(len(replies))]
         for _ in range(halves if len(unit) > 1 else 0):
             chosen = rng.permutation(len(unit))[: len(unit) // 2]
             self._halves.append(rng.permutation(np.flatnonzero(np.isin(owner, chosen))))
@@ -155,7 +155,7 @@ class _Counted:
             whole={f"distinct_{n}": distinct([reply.text for reply in self._replies], n) for n in (1, 2, 3)},
         )
 
-    def _distinct(self, half: Positions, at_words: int, size: int) -> float | None:
+    def _distinct(self, half: Indices, at_words: int, size: int) -> float | None:
         """Distinct-n of the first so many words; the last reply is cut where they end."""
         left, grams = at_words, []
         for index in half:
@@ -173,7 +173,7 @@ class _Counted:
         return Estimate.of_resamples(np.array([value, *known]), len(self._units), FEW_GROUPS)
 
 
-def _numbered(texts: Sequence[Sequence[str]], size: int) -> list[Positions]:
+def _numbered(texts: Sequence[Sequence[str]], size: int) -> list[Indices]:
     """Each text's n-grams as numbers: equal ones have the same."""
     known: dict[tuple[str, ...], int] = {}
     grams = [[tuple(text[at : at + size]) for at in range(len(text) - size + 1)] for text in texts]

@@ -154,9 +154,7 @@ async def score_stage(
 
 def read_rows(path: Path) -> list[ScoreRow]:
     """The rows of a file that `score_stage` wrote; an error names the file, line and field."""
-    if not path.is_file():
-        raise InputError("there is no such file of scores.", file=path, do="Make it with: compeer evaluate esc-eval")
-    return list(read_lines(path, ScoreRow))
+    return list(read_lines(path, ScoreRow, "file of scores", "Make it with: compeer evaluate esc-eval"))
 
 
 def _work(

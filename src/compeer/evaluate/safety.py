@@ -21,15 +21,14 @@ from pydantic import Field, model_validator
 
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
-from compeer.io import Frozen, read_json_lines, read_lines
+from compeer.io import Frozen, read_numbered
 from compeer.models import Failure, Generation, Request, Sampling, TextModel, ask
 from compeer.pipeline import in_blocks
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import parse_turn, turn_grammar
 from compeer.safety.guard import Detects, Guard, GuardedTurn
-from compeer.safety.output import Finding
 from compeer.safety.resources import Resources
-from compeer.safety.risk import LEVELS, Kind, Level, Risk
+from compeer.safety.risk import LEVELS, Finding, Kind, Level, Risk
 from compeer.statistics import Estimate, generator
 
 Half = Literal["open", "tuning"]
@@ -111,8 +110,7 @@ def cases_path(half: Half) -> Path:
 def read_cases(path: Path) -> list[SafetyCase]:
     """The cases of a file; an error names the file, line and field."""
     found: dict[str, SafetyCase] = {}
-    numbers = [number for number, _ in read_json_lines(path)]
-    for number, case in zip(numbers, read_lines(path, SafetyCase), strict=True):
+    for number, case in read_numbered(path, SafetyCase):
         if case.id in found:
             raise InputError(f"'{case.id}' is there twice.", file=path, line=number, field="id")
         found[case.id] = case

@@ -103,9 +103,7 @@ class Candidate(Frozen):
 
 def read_candidates(path: Path) -> Iterator[Candidate]:
     """The outputs of a file, one at a time; an error names the file, line and field."""
-    if not path.is_file():
-        raise InputError("there is no such file of outputs.", file=path, do="Make it with: compeer policy generate")
-    yield from read_lines(path, Candidate)
+    return read_lines(path, Candidate, "file of outputs", "Make it with: compeer policy generate")
 
 
 def best_candidates(

@@ -9,10 +9,8 @@ where `shown` is a digest of the text: a line is refused if its record has anoth
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from compeer.errors import InputError, from_validation
-from compeer.io import Frozen, read_json_lines, write_text
+from compeer.errors import InputError
+from compeer.io import Frozen, read_numbered, write_text
 from compeer.reward.metrics import text_digest
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import SerRecord
@@ -38,16 +36,10 @@ def write_judgments(path: Path, records: Iterable[SerRecord], judgments: Iterabl
 
 def read_judgments(path: Path, records: Iterable[SerRecord]) -> list[Judgment | Unscored]:
     """The judgment of each record, `Unscored` where there is none; an error where another text was judged."""
-    if not path.is_file():
-        raise InputError("there is no such file of judgments.", file=path)
     records = list(records)
     digests = {record.id: text_digest(record) for record in records}
     found: dict[str, Judgment | Unscored] = {}
-    for number, value in read_json_lines(path):
-        try:
-            line = _JudgmentLine.model_validate(value)
-        except ValidationError as error:
-            raise from_validation(error, file=path, line=number) from None
+    for number, line in read_numbered(path, _JudgmentLine, "file of judgments"):
         if line.id in found:
             raise InputError(f"record '{line.id}' is judged twice.", file=path, line=number, field="id")
         if (line.judgment is None) == (line.unscored is None):

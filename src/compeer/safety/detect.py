@@ -1,9 +1,9 @@
 """How great the danger is in what a seeker has written: rules and a learnt reader over the whole conversation.
 
-Each message is read by the rules, which name what they find; signs that say little alone (things given away, farewells,
-pills at hand) are gathered over several messages. The reader (`reader.py`) hears what no rule foresaw. The small one
-reads the last messages together, and a message by itself, a long one piece by piece, where it is sure; the large one
-reads all messages at once. Rules are the floor. A reader that finds no danger any more takes back what it found before.
+Each message is read by the rules, which name what they find; weak signs (things given away, farewells, pills at hand)
+are gathered over several messages. The reader (`reader.py`) hears what no rule foresaw. The small one reads the last
+messages together, and a message by itself, a long one piece by piece, where it is sure; the large one reads all
+messages at once. Rules are the floor. A reader that finds no danger any more takes back what it found before.
 The large one, where it is sure that there is none, also takes back what a rule found (a quotation, a story), unless the
 rule is firm: a wish to die, intent, plan, means or an act under way. A danger does not end with the next message: a
 crisis holds for some messages and then stays a concern until the seeker says that help is there; "just kidding" lowers
@@ -80,7 +80,7 @@ class _Learnt:
 class Detector:
     """Rules and a reader. Keeps no conversation; the last messages' results are remembered.
 
-    `classifier` is the reader: "packaged" is the large one where it is on this machine, None the small one alone.
+    `classifier` is the reader: "packaged" is the large one where it is on this machine, None only the small one.
     """
 
     def __init__(self, classifier: Reads | Literal["packaged"] | None = "packaged", limit: float = LIMIT) -> None:
@@ -90,9 +90,9 @@ class Detector:
     def detect(self, messages: str | Sequence[str | Utterance]) -> Risk:
         """The risk after the last of the seeker's messages; never raises. A string is a message of the seeker."""
         turns = [messages] if isinstance(messages, str) else list(messages)
-        said = [("seeker", turn) if isinstance(turn, str) else (turn.speaker, turn.text) for turn in turns]
-        seeker = [text for speaker, text in said if speaker == "seeker"]
-        marked = tuple(text if speaker == "seeker" else SUPPORTER + text for speaker, text in said)
+        utterances = [("seeker", turn) if isinstance(turn, str) else (turn.speaker, turn.text) for turn in turns]
+        seeker = [text for speaker, text in utterances if speaker == "seeker"]
+        marked = tuple(text if speaker == "seeker" else SUPPORTER + text for speaker, text in utterances)
         failure = Trigger("suicide", "concern", "failure", max(len(seeker) - 1, 0))
         degraded: list[str] = []
         try:

@@ -5,17 +5,15 @@
     turn.reply, turn.risk.level, turn.state               # keep the state, and give it with the next turn
 
 In a crisis the supporter is not asked at all: the seeker gets a fixed reply with the resources of the place, and the
-service's hooks are told. At concern the supporter answers, and once in a conversation a short passage with resources
+service's hooks are called. At concern the supporter answers, and once in a conversation a short passage with resources
 follows. So does one in every reply while something was said in a language that the guard cannot read. A reply that
 breaks a rule is written anew, and replaced where that does not help. Whatever part fails, the guard does not: the safe
 side is taken, and `degraded` says what did not work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 from compeer.safety.detect import detect
 from compeer.safety.hooks import CrisisEvent, Hook
@@ -43,7 +41,7 @@ class GuardState:
     handed_over: bool = False
 
     @classmethod
-    def of(cls, utterances: Sequence[str]) -> GuardState:
+    def of(cls, utterances: Sequence[str]) -> Self:
         """What can be known from the supporter's side of a conversation, where nobody has kept its state."""
         crises, concern, handed_over = recognised(utterances)
         return cls(crises, concern or bool(crises), handed_over)
@@ -64,7 +62,7 @@ class GuardedTurn:
 
 
 class Guard:
-    """Guards conversations of one place. It keeps nothing of them, and can serve many at the same time."""
+    """Guards conversations of one locale. It keeps nothing of them, and can serve many at the same time."""
 
     def __init__(
         self,
@@ -114,7 +112,7 @@ class Guard:
         return SentenceGate(messages, self._check_step if step else self._check)
 
     def after_gate(self, gate: SentenceGate, released: str, turn: GuardedTurn, messages: Sequence[str]) -> GuardedTurn:
-        """The turn after a reply was let through a gate: what was shown, and a safe ending if the gate shut."""
+        """The turn after a reply was let through a gate: what was released, and a safe ending if the gate shut."""
         if gate.open and released.strip():
             return _spoken(turn, released)
         turn = _with(turn, *([f"output check: {gate.failed}"] if gate.failed else []))
@@ -155,7 +153,7 @@ class Guard:
             return Risk("concern", (Trigger("suicide", "concern", "failure", last),), (named,))
 
     def _unread(self, messages: Sequence[str]) -> str | None:
-        """A language that something was said in and that cannot be read; nothing is said of it where that fails."""
+        """A language of the messages that cannot be read; None where that cannot be found out."""
         try:
             return unread(messages, self._spoken)
         except Exception:  # the detector says what does not work

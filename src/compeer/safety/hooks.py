@@ -1,4 +1,4 @@
-"""What a service is told of a crisis: a webhook, a hand-over to a person, a line in the log.
+"""How a service hears of a crisis: a webhook, a hand-over to a person, a line in the log.
 
 A hook is anything that can be called with a `CrisisEvent`. None of them may hold up or break the reply: a webhook is
 sent by a thread of its own, a hand-over gets a few seconds to answer, and what goes wrong becomes a line in the log.
@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from compeer.errors import InputError
@@ -28,7 +28,7 @@ _log = logging.getLogger("compeer.safety")
 
 @dataclass(frozen=True)
 class CrisisEvent:
-    """One turn in crisis. `messages`, the seeker's words, are not shown where an event is printed."""
+    """One turn in crisis. `messages`, the seeker's words, are left out where an event is printed."""
 
     level: Level
     kinds: tuple[Kind, ...]
@@ -47,10 +47,7 @@ class CrisisEvent:
         return {"event": "crisis", **asdict(self), **counted, **text}
 
 
-class Hook(Protocol):
-    """Is told of a crisis; True says that a person has been found who will take over."""
-
-    def __call__(self, event: CrisisEvent, /) -> bool | None: ...
+Hook = Callable[[CrisisEvent], bool | None]  # True says that a person has been found who will take over
 
 
 class LogLine:

@@ -1,19 +1,18 @@
 """Whether the guard can read what a seeker writes: its rules and weights know English and Chinese, and nothing else.
 
-A message in another script is told by its letters, one in Latin letters by its words: how many the English weights have
-met, and how many are common words of other languages that English does not have. Of a word or two nothing is told,
-unless such a word is among them. It is a rough measure: it is there so that nobody is served without a word in a
-language in which danger would pass unseen.
+A message in another script is recognised by its letters, one in Latin letters by its words: how many the English
+weights have met, and how many are common words of other languages that English does not have. A word or two decide
+nothing, unless such a word is among them. It is a rough measure, so that nobody is served without a word in a language
+in which danger would pass unseen.
 """
 
 import re
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
+from compeer.io import table
 from compeer.safety.reader import small_reader
-from compeer.safety.resources import read_toml
 from compeer.safety.rules import scanned
 
 READ = ("en", "zh")  # the languages that the guard reads
@@ -27,14 +26,13 @@ _WORD = re.compile(r"[a-z]+")
 @cache
 def _common() -> dict[str, frozenset[str]]:
     """Common words of languages in Latin letters; "" stands for those without a name here."""
-    stored = read_toml(Path(__file__).with_suffix(".toml"), dict[str, str])
-    return {code.replace("other", ""): frozenset(words.split()) for code, words in stored.items()}
+    return {code.replace("other", ""): frozenset(words.split()) for code, words in table("safety/languages").items()}
 
 
 def unread(messages: Sequence[str], spoken: str | None = None) -> str | None:
     """The code of a language that the guard cannot read and one of the last messages is in, "" for one without a name.
 
-    None if all can be read. Where another language than ours is `spoken`, what cannot be told is taken to be in it.
+    None if all can be read. Where another language than ours is `spoken`, what is unclear is taken to be in it.
     """
     other = (spoken or "").lower().replace("_", "-").split("-")[0]
     for message in reversed(messages[-WINDOW:]):

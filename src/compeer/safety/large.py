@@ -9,7 +9,6 @@ be plainer than a long message to count. They also read what the supporter is ab
 """
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -18,18 +17,19 @@ from typing import Any
 
 from compeer.errors import InputError
 from compeer.io import file_hash, loaded_once
-from compeer.safety.output import CATEGORIES, READ, Category, Finding
+from compeer.models.catalogue import BASES
 from compeer.safety.reader import SUPPORTER, Guess, Window
-from compeer.safety.risk import KINDS, LEVELS
+from compeer.safety.risk import CATEGORIES, KINDS, LEVELS, Category, Finding
 from compeer.safety.text import length
 
 NAME, BASE, SECOND = "guard-1.5b", "qwen-1.5b", "second"
 MOST_LETTERS = 6_000  # of a longer conversation the end is read; a Chinese character counts as three letters
 MOST_BEFORE = 600  # characters of the seeker's message that are read beside a reply
-FINE = "fine"  # what is said of a reply without a fault
+FINE = "fine"  # the answer for a reply without a fault
 SHORT = 130  # letters below which a conversation counts from the threshold `short` on
 LEAST = 0.5  # a guess that finds less danger raises no level
 UNSURE = 0.02, 0.98  # between these probabilities that nothing is wrong the second adapter is asked too
+READ = "large reader"  # stands for a rule's name where it found something
 SURE, VERY_SURE = 0.5, 0.98  # the probability of no fault from which on a rule's finding is taken back, and that for:
 FIRM_FAULTS: tuple[Category, ...] = ("harmful method", "encouragement of harm")  # what does most harm
 
@@ -162,17 +162,13 @@ def kept_finding(by_rule: Finding | None, fine: float) -> Finding | None:
 
 
 def _scaled(probability: float, threshold: float) -> float:
-    """The probability on a scale on which one half is where it counts."""
-
-    def odds(value: float) -> float:
-        value = min(max(value, 1e-6), 1 - 1e-6)
-        return math.log(value / (1 - value))
-
-    return 1 / (1 + math.exp(odds(threshold) - odds(probability)))
+    """The probability on a scale on which one half is where it counts: its odds over those of the threshold."""
+    reached, bound = (min(max(value, 1e-6), 1 - 1e-6) for value in (probability, threshold))
+    return reached * (1 - bound) / (reached * (1 - bound) + bound * (1 - reached))
 
 
 def _card(folder: Path) -> dict[str, Any]:
-    """What is said of the adapters in a folder; an error if one is not the one that was meant."""
+    """The card of the adapters in a folder; an error if one is not the one that was meant."""
     path = folder / "compeer.json"
     card: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     adapter = folder / "adapter_model.safetensors"
@@ -186,8 +182,6 @@ def _card(folder: Path) -> dict[str, Any]:
 @loaded_once
 def large_reader() -> LargeReader | None:
     """The packaged large reader, loaded once; None where it or its base is missing, or for `COMPEER_GUARD=small`."""
-    from compeer.models.catalogue import BASES
-
     folder = packaged_folder()
     wanted = os.environ.get("COMPEER_GUARD") != "small"
     return LargeReader(folder) if wanted and folder.is_dir() and BASES[BASE].path.is_file() else None

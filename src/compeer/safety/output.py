@@ -7,55 +7,31 @@ question, or the rule's own `unless`. A rule may need that the seeker `asked` fo
 and one about a `term` lets it pass where the seeker had stated it ("my bipolar disorder"). Both languages' rules look
 at every reply. All patterns look at a bounded stretch of text, so that the time grows with the length and no faster.
 What no rule finds is weighed (`output_phrases.py`), or read by the large reader where it is on this machine
-(`check_carefully`); where the weights cannot be read, the rules go on alone.
+(`check_carefully`); where the weights cannot be read, the rules go on without them.
 """
-
-from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from compeer.io import Frozen
+from compeer.safety import large
+from compeer.safety.output_phrases import ReplyPhrases
 from compeer.safety.resources import read_toml
+from compeer.safety.risk import Category, Finding
 from compeer.safety.text import Spelling, letter_table
 
-if TYPE_CHECKING:
-    from compeer.safety.output_phrases import ReplyPhrases
-
-Category = Literal[
-    "diagnosis",
-    "dosage",
-    "legal verdict",
-    "harmful method",
-    "contempt",
-    "encouragement of harm",
-    "claims to be human",
-    "promise of secrecy",
-    "dependence",
-    "pushing away",
-]
-CATEGORIES: tuple[Category, ...] = get_args(Category)
 Excuse = Literal["negation", "condition", "report"]
 LONGEST = 20_000  # a reply longer than this is none: the guard replaces it unread
 FOLDER = Path(__file__).with_name("output")
 LANGUAGES = ("en", "zh")
-WEIGHED, READ = "weighted phrases", "large reader"  # stand for a rule's name where these found something
+WEIGHED = "weighted phrases"  # stands for a rule's name where these found something
 _STRETCH, _OVERLAP = 600, 200  # a sentence longer than this is looked at in stretches that overlap
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Why a reply must not be shown: the rule that found something, and its category."""
-
-    rule: str
-    category: Category
 
 
 Check = Callable[[str, Sequence[str]], Finding | None]  # of a reply to what the seeker wrote
@@ -87,7 +63,7 @@ class ReplyRules(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _with_words(cls, data: dict[str, Any]) -> Any:
-        """The data with all word lists in the place of their names."""
+        """The data with all word lists instead of their names."""
         written = json.dumps(data)
         for name, listed in reversed(data.get("words", {}).items()):  # a list may use those before it
             written = written.replace(f"@{name}@", json.dumps(f"(?:{listed})")[1:-1])
@@ -115,10 +91,8 @@ def check_carefully(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
     It may also take back what a rule found, if it is sure that nothing is wrong. If the reader fails, the weights stand
     in: the detector, which is asked before, says so.
     """
-    from compeer.safety.large import large_reader
-
     try:
-        reader = large_reader()
+        reader = large.large_reader()
         if reader is not None and reader.checks_replies:
             return reader.fault(reply[-LONGEST:], seeker, check_rules(reply, seeker))
     except Exception:
@@ -142,19 +116,17 @@ def check_rules(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
 
 
 def without_weights() -> tuple[str, ...]:
-    """Says, in words, that replies are checked by rules alone, where the weights cannot be used; else nothing."""
+    """Says, in words, that replies are checked by nothing but rules, where the weights cannot be used; else nothing."""
     return _phrases()[1]
 
 
 @cache
 def _phrases() -> tuple[ReplyPhrases | None, tuple[str, ...]]:
     """The packaged weights, and what is wrong with them."""
-    from compeer.safety.output_phrases import ReplyPhrases
-
     try:
         phrases = ReplyPhrases()
         phrases.weigh("", "")
-    except Exception as error:  # a check by rules alone is better than none
+    except Exception as error:  # a check by rules only is better than none
         return None, (f"the weighted phrases of replies could not be used ({type(error).__name__}): rules alone",)
     return phrases, ()
 
@@ -248,9 +220,9 @@ class SentenceGate:
         if self._length > LONGEST:
             self.failed = "too long"
             return ""
-        looked = max(0, len(self._waiting) - 3)
+        start = max(0, len(self._waiting) - 3)
         self._waiting += piece
-        ends = [found.end() for found in self._END.finditer(self._waiting, looked)]
+        ends = [found.end() for found in self._END.finditer(self._waiting, start)]
         if not ends and len(self._waiting) > self._LONGEST:
             ends = [self._waiting.rfind(" ") + 1 or len(self._waiting)]
         return self._release(ends[-1]) if ends else ""

@@ -11,7 +11,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from compeer.safety.output import CATEGORIES, Category
+from compeer.safety.risk import CATEGORIES, Category
 from compeer.safety.weights import Arrays, Keys, WeightTable, classes_in, hashed, in_order, read_weights, runs
 
 FILE = "replies"

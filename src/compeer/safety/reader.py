@@ -117,7 +117,7 @@ class SmallReader:
 
     def known(self, words: Sequence[str]) -> set[str]:
         """Those of some words, in plain form, that the English weights have met."""
-        return {word for word in set(words) if len(self._tables["en"].places(hashed([word])))}
+        return {word for word in set(words) if len(self._tables["en"].indices(hashed([word])))}
 
     def _phrases(self, messages: Sequence[str]) -> Numbers:
         """The log-odds of each column by phrases, 0 where it begins to count; of two languages, the graver."""
@@ -286,7 +286,7 @@ class Readers:
         try:
             small = self._found[False].all(windows, small_reader().read)
             return ReaderAnswers(dict(zip(windows, small, strict=True)), small_reader().by, False, tuple(failed))
-        except Exception as error:  # without it the rules go on alone
+        except Exception as error:  # the rules go on without it
             failed.append(f"the small reader could not be used ({type(error).__name__}): rules alone")
         return ReaderAnswers({}, "", False, tuple(failed))
 

@@ -5,8 +5,6 @@ In a crisis the first reply of a kind is a full one; as the conversation goes on
 with the numbers, so that nobody reads the same text again and again.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -70,11 +68,11 @@ def recognised(utterances: Sequence[str]) -> tuple[tuple[Kind, ...], bool, bool]
 
 
 def _opening(wording: str) -> str:
-    return wording.partition("{")[0].strip()  # what follows depends on the place
+    return wording.partition("{")[0].strip()  # what follows depends on the locale
 
 
 class Replies:
-    """The fixed replies of one language, filled with the resources of one place."""
+    """The fixed replies of one language, filled with the resources of one locale."""
 
     def __init__(self, language: str, resources: Resources, locale: str | None) -> None:
         self.language = language
@@ -104,7 +102,8 @@ class Replies:
     def numbers(self, kinds: Sequence[Kind]) -> str:
         """The emergency number and the help lines for these kinds of danger, one a line."""
         if self._country is None:
-            return self._resources.without_country(self.language)
+            neutral = self._resources.neutral
+            return (neutral.get(self.language) or neutral["en"]).strip()
         numbers = [self._words.resources["emergency"].format(number=self._country.urgent(kind)) for kind in kinds]
         lines = [self._line(line) for kind in kinds for line in self._country.fitting(kind, self.language)]
         return "\n".join(f"- {line}" for line in dict.fromkeys(numbers + lines))

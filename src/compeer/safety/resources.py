@@ -88,10 +88,6 @@ class Resources(Frozen):
         """The country of a locale ("en-US", "zh_CN.UTF-8", "GB"), or None where it names none that we know."""
         return self.countries.get(region_of(locale) or "")
 
-    def without_country(self, language: str) -> str:
-        """What to say where the country is not known."""
-        return (self.neutral.get(language) or self.neutral["en"]).strip()
-
 
 def region_of(locale: str | None) -> str | None:
     """The country code in a locale; a language alone names no country."""

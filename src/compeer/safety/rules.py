@@ -3,8 +3,8 @@
 A message is brought to its plain form and cut into sentences. Idioms are blanked, then each rule looks for its
 patterns; a match counts unless a context that the rule heeds says otherwise: negation, past, fiction, quotation,
 somebody else. Patterns read short stretches with bounded gaps, so the time grows with the length of the text and no
-faster. Of a very long message (`shortened`) the beginning, the end and the stretches around telling words are read; if
-even these are too many, or it is too long to look for them, it is said that not all was read.
+faster. Of a very long message (`shortened`) the beginning, the end and the stretches around hot words are read; if even
+these are too many, or it is too long to search for them, the result says that not all was read.
 """
 
 import re
@@ -25,7 +25,7 @@ from compeer.safety.text import Spelling, letters
 Strength = Literal["sign", "concern", "crisis"]  # a sign says something only together with others
 
 READ_WHOLE = 8_000  # characters of a message that are read in full; of a longer one parts are
-SEARCHED = 60_000  # characters of a longer message in which telling words are looked for
+SEARCHED = 60_000  # characters of a longer message in which hot words are searched for
 _EDGE, _AROUND = 2_000, 300
 _SENTENCES = re.compile(r"[.!?。！？…\n]+")
 _CLAUSES = re.compile(r"[,;:，；：、()（）—]| - |\bbut\b|但是|可是|不过")
@@ -72,7 +72,7 @@ class LanguageData(Frozen):
     """A rule file.
 
     Of `idioms` the `blanked` are taken out before the rules look, and beside the `doubtful` nothing found is firm.
-    `turns` are what a seeker says of a danger that was told before.
+    `turns` are what a seeker says of a danger that they wrote of before.
     """
 
     fillers: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class Scan:
     matches: tuple[Match, ...] = ()
     safe: bool = False
     joking: bool = False
-    taken_back: tuple[str, ...] = ()  # rules that were met, where a context said otherwise
+    taken_back: tuple[str, ...] = ()  # rules that were met and taken back by a context
     idiom: bool = False  # whether there was a turn of phrase that only sounds like danger
     plain: str = field(default="", repr=False)  # the message as the rules read it
 
@@ -153,17 +153,13 @@ class Rules:
                     match = Match(rule.name, rule.kind, rule.level, rule.group, firm)
                     self._rules.append((match, self._compile(rule.name, patterns), heeds))
 
-    @property
-    def names(self) -> list[str]:
-        return list(dict.fromkeys(match.rule for match, _, _ in self._rules))
-
     def scan(self, message: str) -> Scan:
         text = self._spelling.plain(message)
         met: list[tuple[str, Match | None]] = []
         idiom = False
-        doubtful = bool(self._doubtful.pattern and self._doubtful.search(text))
+        doubtful = bool(self._doubtful.search(text))
         for sentence in _split(text):
-            blanked = self._idioms.sub(" ~ ", sentence) if self._idioms.pattern else sentence
+            blanked = self._idioms.sub(" ~ ", sentence)
             idiom = idiom or blanked != sentence
             blanked = re.sub(" +", " ", blanked)
             met += [(rule[0].rule, match) for rule in self._rules for match in self._matches(rule, blanked, text)]
@@ -190,7 +186,7 @@ class Rules:
                 return
 
     def stretches(self, text: str, start: int) -> Iterator[tuple[int, int]]:
-        """Where telling words stand from a place of a text on, with what stands around them."""
+        """Where hot words stand from a position of a text on, with what stands around them."""
         for hit in self._hot.finditer(text, start):
             yield max(start, hit.start() - _AROUND), min(len(text), hit.end() + _AROUND)
 
@@ -203,9 +199,9 @@ class Rules:
         for _ in range(4):  # a word may be made of words
             joined = re.sub(r"<([a-z_]+)>", self._named, joined)
         joined = joined.replace("~~", self._gap.format(7)).replace("~", self._gap.format(3))
-        before, after = self._edges if edges and joined else ("", "")
+        before, after = self._edges if edges else ("", "")
         try:
-            return re.compile(f"{before}(?:{joined}){after}" if joined else "")
+            return re.compile(f"{before}(?:{joined or '(?!)'}){after}")  # without a pattern it matches nothing
         except re.error as error:
             raise InputError(f"a pattern cannot be read: {error}", file=self._file, field=name, do="Mend it.") from None
 

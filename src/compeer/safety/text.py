@@ -9,14 +9,14 @@ spelling are data, beside the rules. Everything here takes time in proportion to
 
 import html
 import re
-import tomllib
 import unicodedata
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from pathlib import Path
 from typing import Literal
 
-_TABLES: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+from compeer.io import table
+
+_TABLES: dict[str, dict[str, str]] = table("safety/text")
 
 
 def letter_table(name: str) -> dict[int, int]:
@@ -124,8 +124,8 @@ class Spelling:
                     if all(sign in f"*#_{letter}" for sign, letter in zip(word, known, strict=True)):
                         return known
             word = _MASKS.sub("", word)
-        for table in _LEET:
-            plain = word.translate(table)
+        for digits in _LEET:
+            plain = word.translate(digits)
             if plain in self._known or plain in self._words:
                 return plain
         return self._squeezed.get(_squeeze(word.translate(_LEET[0])), found[0])

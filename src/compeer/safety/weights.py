@@ -1,7 +1,7 @@
 """Weighted features: a text becomes a set of hashed features, and a table of learnt weights sums them to log-odds.
 
 A weights file holds arrays under names, compressed, beside its hash, which is checked before anything is used. Weights
-are small whole numbers with a scale for each column. It needs numpy alone.
+are small whole numbers with a scale for each column. It needs nothing but numpy.
 """
 
 import hashlib
@@ -52,14 +52,14 @@ class WeightTable:
     def sums(self, keys: Keys, longest: float = np.inf) -> Numbers:
         """The log-odds of each column: of twice the features more, but not twice; beyond `longest` even less."""
         divisor = norm(len(keys)) * max(1.0, len(keys) / longest) ** 0.6
-        sums: Numbers = self._weights[self.places(keys)].sum(axis=0) / divisor + self._biases
+        sums: Numbers = self._weights[self.indices(keys)].sum(axis=0) / divisor + self._biases
         return sums
 
-    def places(self, keys: Keys) -> npt.NDArray[np.intp]:
-        """The places among the weights of those features that have any."""
-        places = np.searchsorted(self._keys, keys)
-        places[places == len(self._keys)] = 0
-        own: npt.NDArray[np.intp] = places[self._keys[places] == keys]
+    def indices(self, keys: Keys) -> npt.NDArray[np.intp]:
+        """The indices among the weights of those features that have any."""
+        indices = np.searchsorted(self._keys, keys)
+        indices[indices == len(self._keys)] = 0
+        own: npt.NDArray[np.intp] = indices[self._keys[indices] == keys]
         return own
 
 

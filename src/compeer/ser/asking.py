@@ -1,4 +1,4 @@
-"""What the stages share: running one, asking a model until its answer can be read, prompts and tables.
+"""What the stages share: doing one, asking a model until its answer can be read, prompts and tables.
 
 Answers are outside data: what could not be read after the last try stays `Unread`, a model that could not be asked at
 all gives its `Failure`, and neither is ever taken for an answer.

@@ -1,7 +1,7 @@
 """The whole builder: corpora in, step-labelled preference records out, stage after stage in one folder.
 
     screened.jsonl   dialogues that passed the rules, personal data masked (dropped.jsonl: what did not, and why)
-    judged.jsonl     those that a model found fit too, where one was given (verdicts.jsonl: what it said)
+    judged.jsonl     those that a model found fit too, where one was given (verdicts.jsonl: its answers)
     splits.jsonl     which dialogue serves the judge, the supporter, or measuring
     contexts.jsonl   sampled rounds
     turns.jsonl      candidate turns written by models, where there are any

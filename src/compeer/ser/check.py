@@ -24,7 +24,7 @@ from compeer.io import Frozen
 from compeer.reasoning import STEPS, Part, render_step
 from compeer.ser.record import PREFERENCES, SPLITS, SerRecord, Split, StepLabel, read_records
 from compeer.ser.split import OPENINGS, TEXTS, Groups, WordSketch, first_message, iter_splits, join_alike, words_hash
-from compeer.statistics import generator, mean, words
+from compeer.statistics import Indices, generator, mean, words
 
 LEAST_MATCHED, MOST_DISTANCE, MOST_LENGTH, MOST_SHARED_WORDINGS = 0.99, 0.05, 0.05, 0.0
 REPLY_WORDS, HISTORY_WORDS = 8, 20  # shorter replies ("I am sorry to hear that.") are common property
@@ -37,7 +37,6 @@ FALSE, TRUE, FALSE_BY_NATURE, NOT_ASKED = range(4)
 _NAMED = 10
 
 Hashes = npt.NDArray[np.uint64]
-Numbers = npt.NDArray[np.int64]
 
 
 class CheckFinding(Frozen):
@@ -155,11 +154,11 @@ def _hashes(values: array[int]) -> Hashes:
     return np.frombuffer(values, dtype=np.uint64)
 
 
-def _small(values: array[int]) -> Numbers:
+def _small(values: array[int]) -> Indices:
     return np.frombuffer(values, dtype=np.uint8).astype(np.int64)
 
 
-def _in_two(hashes: Hashes, splits: Numbers) -> Hashes:
+def _in_two(hashes: Hashes, splits: Indices) -> Hashes:
     """The hashes, 0 apart, that come with more than one split."""
     order = np.argsort(hashes, kind="stable")
     ranked, ranked_splits = hashes[order], splits[order]
@@ -305,7 +304,7 @@ def _distance(columns: Columns, split: Split, seed: int) -> CheckFinding:
     return CheckFinding(name=f"decisions, {split}", passed=passed, says=says, figures=metrics)
 
 
-def _total_variation(one: Numbers, other: Numbers) -> float:
+def _total_variation(one: Indices, other: Indices) -> float:
     return float(np.abs(one / one.sum() - other / other.sum()).sum() / 2)
 
 

@@ -34,11 +34,6 @@ def _is_phone(text: str) -> bool:
     return number not in _HELP_LINES and not _TOLL_FREE.fullmatch(number)
 
 
-def _is_called(text: str) -> bool:
-    """Whether a number after "call me at" is one: not a span of years."""
-    return _is_phone(text) and not re.fullmatch(r"(?:19|20)\d\d[ -](?:19|20)\d\d", text)
-
-
 def _is_card(text: str) -> bool:
     number = [int(digit) for digit in _digits(text)]
     doubled = [sum(divmod(2 * digit, 10)) for digit in number[-2::-2]]
@@ -69,7 +64,7 @@ def _is_link(text: str) -> bool:
 
 
 Rule = tuple[str, re.Pattern[str], Callable[[str], bool] | None]
-_FUNCTIONS = (_is_phone, _is_called, _is_card, _is_iban, _is_chinese_id, _is_ip, _is_link)
+_FUNCTIONS = (_is_phone, _is_card, _is_iban, _is_chinese_id, _is_ip, _is_link)
 _CHECKS: dict[str, Callable[[str], bool]] = {check.__name__.removeprefix("_is_"): check for check in _FUNCTIONS}
 
 

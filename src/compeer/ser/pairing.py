@@ -2,7 +2,7 @@
 
 Two contexts *exchange* a step: each shows the other's. Both texts then stand as False once, and as True once at home,
 so that nobody can tell them apart without the history. Exchanges stay within a *cell*, the contexts that agree in
-everything shown beside the step; and every value of a decision is exchanged in equal shares.
+everything visible beside the step; and every value of a decision is exchanged in equal shares.
 
 A strategy is wrong where it is improbable: for each feature of a moment (how far the conversation is, what the
 supporter did last, what the seeker wrote) the corpus says how much more or less often than usual a strategy follows
@@ -19,16 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from compeer.dialogue import Emotion, Stage, Strategy, last_seeker
-from compeer.models.embedder import Embeds
+from compeer.models.embedder import Embeds, Matrix
 from compeer.reasoning import STEPS, STRATEGIES, EmotionStep, Part, SupportTurn, sentiment_of
 from compeer.ser.asking import regex, table
 from compeer.ser.record import StepLabel, StepLabels, silver_label
 from compeer.ser.sampling import Context
 from compeer.ser.wording import Reference, content_words
-from compeer.statistics import words
+from compeer.statistics import Numbers, words
 
 Allowed = npt.NDArray[np.bool_]
-Vector = npt.NDArray[np.float64]
 _NOISE = 0.15  # how much chance there is in who is near: without it the same few pairs would always meet
 
 
@@ -36,9 +35,9 @@ def exchange(
     cells: Sequence[Hashable],
     values: Sequence[Sequence[Hashable]],
     allowed: Allowed,
-    closeness: npt.NDArray[np.float32],
+    closeness: Matrix,
     share: float,
-    free: npt.NDArray[np.bool_],
+    free: Allowed,
     rng: np.random.Generator,
 ) -> list[tuple[int, int]]:
     """Disjoint pairs that exchange: at most `share` of the contexts that have each value.
@@ -75,7 +74,7 @@ def exchange(
     return pairs
 
 
-def closeness_of(texts: Sequence[str], embedder: Embeds) -> npt.NDArray[np.float32]:
+def closeness_of(texts: Sequence[str], embedder: Embeds) -> Matrix:
     """The cosine similarity of each two texts."""
     vectors = embedder.embed(texts)
     return np.round(vectors @ vectors.T, 4)  # the last bits differ between machines
@@ -119,7 +118,7 @@ class Moments:
         for feature in features(context):
             self.counts[feature][strategy] += 1
 
-    def lifts(self, context: Context) -> Vector:
+    def lifts(self, context: Context) -> Numbers:
         """For each strategy of the vocabulary how much more often than usual it is used at this moment."""
         usual = np.array([self.usual[strategy] + 1.0 for strategy in STRATEGIES])
         usual /= usual.sum()
@@ -127,7 +126,7 @@ class Moments:
         for feature in features(context):
             here = np.array([self.counts[feature][strategy] for strategy in STRATEGIES])
             shares *= (here + _PRIOR * usual) / ((here.sum() + _PRIOR) * usual)
-        found: Vector = shares / shares.sum() / usual
+        found: Numbers = shares / shares.sum() / usual
         return found
 
     def most_usual(self, context: Context) -> Strategy:
@@ -151,7 +150,7 @@ class Pattern:
 
     @property
     def plans(self) -> bool:
-        """Whether another strategy is shown than the one of the moment."""
+        """Whether the record has another strategy than the one of the moment."""
         return "strategy" in self.steps and self.kind is None
 
 
@@ -190,7 +189,7 @@ def pair_up(
     return partner, patterns
 
 
-def _wrong(references: Sequence[Reference], moments: Moments, closeness: npt.NDArray[np.float32]) -> dict[str, Allowed]:
+def _wrong(references: Sequence[Reference], moments: Moments, closeness: Matrix) -> dict[str, Allowed]:
     """For each step a matrix: whether the column's step is wrong in the row's context."""
     turns = [reference.turn for reference in references]
     elsewhere = differ([r.context.dialogue for r in references])
@@ -216,7 +215,7 @@ def _allowed(pattern: Pattern, wrong: Mapping[str, Allowed], references: Sequenc
     if pattern.kind == WRONG_STAGE:
         return wrong["other stage"] & responses_differ
     if pattern.kind == SWAPPED_FACT:
-        detailed = np.array(["{detail}" in (r.history[0].template or "") for r in references], dtype=bool)
+        detailed = np.array(["{detail}" in (r.history.template or "") for r in references], dtype=bool)
         return np.asarray(responses_differ & detailed[:, None] & detailed[None, :])
     if pattern.kind == CONTRADICTS:
         return wrong[f"other {pattern.steps[0]}"] & responses_differ
@@ -224,7 +223,7 @@ def _allowed(pattern: Pattern, wrong: Mapping[str, Allowed], references: Sequenc
 
 
 def _cell(reference: Reference, pattern: Pattern) -> str:
-    """What is shown beside what is exchanged and goes with it, as stage and strategy do: it is the same in both."""
+    """What is visible beside what is exchanged and goes with it, as stage and strategy do: it is the same in both."""
     if "history" in pattern.steps and "strategy" not in pattern.steps:
         return reference.turn.strategy.strategy
     if "strategy" in pattern.steps and "history" not in pattern.steps:

@@ -7,8 +7,7 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from compeer.dialogue import Speaker
-from compeer.io import Frozen
-from compeer.ser.record import read_stage
+from compeer.io import Frozen, read_lines
 
 Trait = Literal["dominance", "influence", "steadiness", "compliance"]
 TRAITS: tuple[Trait, ...] = get_args(Trait)
@@ -36,4 +35,4 @@ class Profile(Frozen):
 
 def read_profiles(path: Path) -> Iterator[Profile]:
     """The profiles of a file, one at a time; an error names the file, line and field."""
-    return read_stage(path, Profile, "profiles", "Make it with: python research/personality/profiles.py")
+    return read_lines(path, Profile, "file of profiles", "Make it with: python research/personality/profiles.py")

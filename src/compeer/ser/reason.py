@@ -91,7 +91,9 @@ async def candidate_turns(
     def read(index: int, answer: Generation) -> SupportTurn | asking.AnswerFault:
         parsed = parse_turn(answer.text, cut_off=answer.cut_off)
         missing[index] = {**parsed.missing, **_copied(parsed)}
-        return asking.AnswerFault(_complaint(missing[index])) if parsed.turn is None or missing[index] else parsed.turn
+        reasons = missing[index].items()
+        complaint = "; ".join(f"the {LABELS[part]} line is missing or unusable ({why})" for part, why in reasons)
+        return asking.AnswerFault(complaint) if parsed.turn is None or complaint else parsed.turn
 
     how = settings.model_dump(include={"temperature", "top_p", "max_tokens"})
     sampling = Sampling(**how, stop=("\nSeeker:", "\nSupporter:"))  # a model that plays on both sides
@@ -113,10 +115,6 @@ def _copied(parsed: ParsedTurn) -> dict[Part, str]:
     task = _task("en")
     texts = {part: found if isinstance(found, str) else found.text for part, found in parsed.parts.items()}
     return {part: "copied from the task" for part, text in texts.items() if len(text) > 20 and text in task}
-
-
-def _complaint(missing: dict[Part, str]) -> str:
-    return "; ".join(f"the {LABELS[part]} line is missing or unusable ({why})" for part, why in missing.items())
 
 
 def _done(found: Sequence[tuple[str, CandidateTurn | Failure]]) -> Done:

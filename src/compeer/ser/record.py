@@ -11,8 +11,7 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from compeer.dialogue import Strategy, Utterance
-from compeer.errors import InputError
-from compeer.io import Frozen, Model, read_lines, write_lines
+from compeer.io import Frozen, read_lines, write_lines
 from compeer.reasoning import SupportTurn
 
 LabelSource = Literal["human", "llm", "silver"]
@@ -91,11 +90,4 @@ def write_records(path: Path, records: Iterable[SerRecord]) -> int:
 
 def read_records(path: Path) -> Iterator[SerRecord]:
     """The records of a file, one at a time; an error names the file, line and field."""
-    yield from read_stage(path, SerRecord, "SER records")
-
-
-def read_stage(path: Path, model: type[Model], what: str, do: str | None = None) -> Iterator[Model]:
-    """The lines that a stage wrote, one at a time; `what` and `do` say what is missing where there is no file."""
-    if not path.is_file():
-        raise InputError(f"there is no such file of {what}.", file=path, do=do)
-    yield from read_lines(path, model)
+    return read_lines(path, SerRecord, "file of SER records")

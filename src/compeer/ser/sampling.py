@@ -17,10 +17,10 @@ from pydantic import Field
 from compeer.corpora import read_corpus
 from compeer.dialogue import Dialogue, Emotion, Rating, Strategy, Utterance, last_seeker, rounds_of
 from compeer.errors import InputError
-from compeer.io import Frozen, json_line
+from compeer.io import Frozen, json_line, read_lines
 from compeer.pipeline import Done, Stage, in_blocks
 from compeer.ser.asking import run_stage
-from compeer.ser.record import Split, read_stage
+from compeer.ser.record import Split
 from compeer.ser.split import iter_splits, read_splits
 from compeer.statistics import generator
 
@@ -113,7 +113,7 @@ def _sample(rounds: int, seed: int, block: list[tuple[Dialogue, Split]]) -> Done
 
 def read_contexts(path: Path) -> Iterator[Context]:
     """The contexts of a file, one at a time; an error names the file, line and field."""
-    return read_stage(path, Context, "contexts", "Make it with: compeer ser sample")
+    return read_lines(path, Context, "file of contexts", "Make it with: compeer ser sample")
 
 
 def round_weights(rounds: int) -> list[float]:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from compeer.corpora import BadDialogues, corpus_path, read_corpus
 from compeer.dialogue import Dialogue, Utterance, rounds_of, transcript
@@ -51,17 +51,10 @@ class KeptDialogue:
     mended: Counter[str] = field(default_factory=Counter)
 
 
-@dataclass(frozen=True)
-class DroppedDialogue:
-    """Why a dialogue does not go on, the plainest reason first."""
-
-    reasons: tuple[str, ...]
-
-
-def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> KeptDialogue | DroppedDialogue:
-    """The dialogue mended and masked, or why it is dropped."""
+def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> KeptDialogue | list[str]:
+    """The dialogue mended and masked, or why it is dropped, the plainest reason first."""
     if settings.languages and dialogue.language not in settings.languages:
-        return DroppedDialogue(("language not wanted",))
+        return ["language not wanted"]
     filled = [utterance for utterance in dialogue.utterances if not _is_empty(utterance)]
     empty = len(dialogue.utterances) - len(filled)
     once = [*filled[:1], *(after for before, after in pairwise(filled) if not _sent_twice(before, after))]
@@ -70,7 +63,7 @@ def screen_dialogue(dialogue: Dialogue, settings: ScreenSettings) -> KeptDialogu
         mended = dialogue.model_copy(update={"utterances": tuple(once)})
         reasons += [*_structure(mended, settings.rounds), *_wording(mended, settings.repeated)]
     if reasons:
-        return DroppedDialogue(tuple(reasons))
+        return reasons
     masked, counts = mask_dialogue(mended)
     changes = Counter({"empty utterances": empty, "sent twice": len(filled) - len(once)})
     return KeptDialogue(masked, counts, +changes)
@@ -160,14 +153,11 @@ def _dialogues(corpora: Sequence[str], skip_bad: bool) -> Iterator[Dialogue | Co
         for dialogue in read_corpus(corpus, skip_bad=bad if skip_bad else None):
             if len(corpora) > 1:  # within one, ids are unique already
                 if dialogue.id in known:
-                    dialogue = dialogue.model_copy(update={"id": _free_id(dialogue.id, number, known)})
+                    names = (f"{number}{'x' * count}-{dialogue.id}" for count in range(len(known) + 1))
+                    dialogue = dialogue.model_copy(update={"id": next(name for name in names if name not in known)})
                 known.add(dialogue.id)
             yield dialogue
         yield bad.reasons
-
-
-def _free_id(own: str, corpus: int, known: set[str]) -> str:
-    return next(name for count in range(len(known) + 1) if (name := f"{corpus}{'x' * count}-{own}") not in known)
 
 
 def _screen(settings: ScreenSettings, block: list[Dialogue | Counter[str]]) -> Done:
@@ -180,10 +170,10 @@ def _screen(settings: ScreenSettings, block: list[Dialogue | Counter[str]]) -> D
             continue
         screen["read"] += 1
         found = screen_dialogue(item, settings)
-        if isinstance(found, DroppedDialogue):
+        if isinstance(found, list):
             screen["dropped"] += 1
-            counts["dropped"][found.reasons[0]] += 1
-            dropped.append(json_line({"dialogue": item.id, "source": item.source, "reasons": found.reasons}))
+            counts["dropped"][found[0]] += 1
+            dropped.append(json_line({"dialogue": item.id, "source": item.source, "reasons": found}))
         else:
             screen["kept"] += 1
             counts["masked"] += found.masked
@@ -197,10 +187,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 SAMPLING = Sampling(temperature=0, max_tokens=160)
 
 
-class ScreenVerdict(BaseModel):
+class ScreenVerdict(Frozen, strict=True):
     """What the model says of a dialogue."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     reason: str = Field(min_length=1)
     kind: Kind
@@ -219,10 +207,10 @@ def verdict_grammar(reason_characters: int = 200) -> str:
     return asking.prompt("screen_grammar").replace("<bad>", bad).replace("<most>", str(reason_characters))
 
 
-def read_verdict(text: str, cut_off: bool = False) -> ScreenVerdict | asking.AnswerFault:
+def read_verdict(_: int, answer: Generation) -> ScreenVerdict | asking.AnswerFault:
     """The verdict in an answer, or what is wrong with it; a fence around it does no harm."""
-    plain = re.sub(r"\A```(?:json)?[^\S\n]*\n(.*?)\n?```\Z", r"\1", text.strip(), flags=re.DOTALL)
-    return asking.read_object(plain, ScreenVerdict, cut_off)
+    plain = re.sub(r"\A```(?:json)?[^\S\n]*\n(.*?)\n?```\Z", r"\1", answer.text.strip(), flags=re.DOTALL)
+    return asking.read_object(plain, ScreenVerdict, answer.cut_off)
 
 
 async def verdict_stage(
@@ -233,15 +221,13 @@ async def verdict_stage(
     known = {"model": model.name, "retries": retries, "seed": seed, "prompt": asking.prompt("screen")}
     stage = Stage(out, known, {"dialogues": dialogues}, beside=[VERDICTS])
 
-    def read(_: int, answer: Generation) -> ScreenVerdict | asking.AnswerFault:
-        return read_verdict(answer.text, answer.cut_off)
-
     def question(one: Dialogue) -> Request:
         text = asking.prompt("screen").format(conversation=transcript(one.utterances))
         return asking.ask_user(text, seed, "verdict", model.name, one.id, grammar=verdict_grammar())
 
     async def ask(block: list[Dialogue]) -> Done:
-        return _done(block, await asking.ask_until_read(model, [*map(question, block)], read, SAMPLING, retries))
+        asked = [question(one) for one in block]
+        return _done(block, await asking.ask_until_read(model, asked, read_verdict, SAMPLING, retries))
 
     return await asking.ask_stage(stage, in_blocks(read_corpus(dialogues), model.batch_size), ask, model.at_once)
 

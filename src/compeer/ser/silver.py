@@ -23,7 +23,6 @@ import numpy as np
 from pydantic import Field
 
 from compeer.io import Frozen, json_line, read_lines
-from compeer.models.embedder import Embeds
 from compeer.pipeline import Done, Stage
 from compeer.reasoning import STEPS, HistoryStep, Part, Step, SupportTurn
 from compeer.ser import pairing, wording
@@ -34,6 +33,7 @@ from compeer.ser.reason import CandidateTurn
 from compeer.ser.record import PreferenceLabel, SerRecord, Split, StepLabel, StepLabels, silver_label
 from compeer.ser.sampling import Context, read_contexts
 from compeer.ser.split import words_hash
+from compeer.ser.wording import Reference
 from compeer.statistics import generator, words
 
 BLOCK = 1000  # contexts that are at least taken together, where there are so many
@@ -49,7 +49,9 @@ class SilverSettings(Frozen):
     )
 
 
+Turns = Mapping[str, Sequence[CandidateTurn]]  # what models wrote for contexts, by the context's id
 Written = tuple[Context, Sequence[CandidateTurn]]  # a context with the turns that models wrote for it
+Responses = tuple[str, str, PreferenceLabel | None]  # the candidate's, the other one, and which is better
 
 
 def silver_stage(
@@ -86,8 +88,7 @@ def _work(moments: Moments, shared: frozenset[int], how: SilverSettings, seed: i
     contexts = [context for context, _ in block if not any(words_hash(text) in shared for text in _texts(context))]
     turns = {context.id: written for context, written in block if written}
     dropped = Counter({"the same reply in another split": len(block) - len(contexts)})
-    embedder, shares = one_thread(how.embedder), (how.false_share, how.coherent)
-    records = list(silver_records(contexts, turns, moments, embedder, *shares, seed, dropped))
+    records = list(silver_records(contexts, turns, moments, how, seed, dropped))
     counts: dict[str, Counter[str]] = {
         "records": Counter(record.author for record in records),
         "splits": Counter(record.split for record in records),
@@ -122,84 +123,67 @@ def _with_turns(contexts: Path, turns: Path | None) -> Iterator[Written]:
 
 
 def silver_records(
-    contexts: Sequence[Context],
-    turns: Mapping[str, Sequence[CandidateTurn]],
-    moments: Moments,
-    embedder: Embeds,
-    false_share: float,
-    coherent: float,
-    seed: int,
-    dropped: Counter[str],
+    contexts: Sequence[Context], turns: Turns, moments: Moments, how: SilverSettings, seed: int, dropped: Counter[str]
 ) -> Iterator[SerRecord]:
     """The records of contexts of one split; what gives none is counted in `dropped`, by reason."""
     reasons = [wording.why_not(context) for context in contexts]
     dropped.update(filter(None, reasons))
-    left = [context for context, reason in zip(contexts, reasons, strict=True) if reason]
-    kept = (context for context, reason in zip(contexts, reasons, strict=True) if not reason)
-    references = [wording.reference_of(context, seed) for context in kept]
+    judged = list(zip(contexts, reasons, strict=True))
+    references = [wording.reference_of(context, seed) for context, reason in judged if not reason]
     if references:
         rng = generator(seed, "silver", references[0].context.id)
-        partners, patterns = pairing.pair_up(references, moments, embedder, false_share, rng)
+        partners, patterns = pairing.pair_up(references, moments, one_thread(how.embedder), how.false_share, rng)
         halved = wording.choose_halved(references, partners, rng)
-        bad = [context.reply.text for context in left if _is_bad_reply(context)]
         for index, reference in enumerate(references):
             turn, meant = reference.turn, reference.context.reply.strategy
             more = {"author": "corpus", "response_strategy": meant}
-            yield _record(reference.context, "reference", turn, _labels({}), turn.response, None, True, **more)
+            same = turn.response, turn.response, None
+            yield _record(reference.context, "reference", turn, _labels({}), same, True, **more)
             if partners[index] < 0:
                 dropped["no partner to exchange with"] += 1
                 continue
             partner, pattern = references[partners[index]], patterns[index]
+            pairs = wording.response_pairs(reference, partner, index in halved, rng)
             both = sorted((reference.context.id, partner.context.id))  # so that both sides get the same number
             number = generator(seed, "coherent", *both).random()
-            carried_out = pattern is not None and pattern.plans and number < coherent
-            yield from _candidates(reference, partner, pattern, index in halved, carried_out, rng)
-        yield from _badly_rated(left, references, bad, moments, seed, rng)
+            if pattern is not None and pattern.plans and number < how.coherent:
+                pairs = wording.own_first(reference, partner, pairs)
+            yield from _candidates(reference, partner, pattern, pairs, rng)
+        bad = [context for context, reason in judged if reason == "badly rated reply" and context.emotion]
+        yield from _badly_rated(bad, references, moments, seed, rng)
     yield from _by_models(contexts, turns, moments, seed)
 
 
 def _candidates(
-    reference: wording.Reference,
-    partner: wording.Reference,
-    pattern: Pattern | None,
-    halved: bool,
-    carried_out: bool,
-    rng: np.random.Generator,
+    own: Reference, partner: Reference, pattern: Pattern | None, pairs: wording.ResponsePairs, rng: np.random.Generator
 ) -> Iterator[SerRecord]:
-    pairs = wording.response_pairs(reference, partner, halved, rng)
-    if carried_out:
-        pairs = wording.own_first(reference, partner, pairs)
-    for kind, (response, other, preference) in zip(("true", "spoiled"), pairs, strict=True):
-        own = reference.turns[kind == "spoiled"]
-        steps: dict[Part, Step] = {part: own.step(part) for part in STEPS}
+    for kind, pair in zip(("true", "spoiled"), pairs, strict=True):
+        turn = own.turns[kind == "spoiled"]
         false: dict[Part, StepLabel] = {}
         if kind == "spoiled" and pattern is not None:
-            for part in pattern.steps:
-                steps[part] = _exchanged(part, reference, partner, pattern)
-                false[part] = _false(part, reference, partner, pattern)
-        turn = SupportTurn.model_validate({**steps, "response": response})
-        writer = reference if wording.is_of(response, reference) else partner
+            turn = turn.model_copy(update={part: _exchanged(part, own, partner, pattern) for part in pattern.steps})
+            false = {part: _false(part, own, partner, pattern) for part in pattern.steps}
+        writer = own if wording.is_of(pair[0], own) else partner
         first, meant = bool(rng.random() < 0.5), writer.context.reply.strategy
-        context, labels = reference.context, _labels(false)
-        yield _record(context, kind, turn, labels, other, preference, first, response_strategy=meant)
+        yield _record(own.context, kind, turn, _labels(false), pair, first, response_strategy=meant)
 
 
-def _exchanged(part: Part, own: wording.Reference, partner: wording.Reference, pattern: Pattern) -> Step:
+def _exchanged(part: Part, own: Reference, partner: Reference, pattern: Pattern) -> Step:
     """The step that the context shows after the exchange."""
     mine, theirs = own.turn.step(part), partner.turn.step(part)
     if pattern.kind == WRONG_STAGE:
-        text = wording.HistoryWords(own.history[0].issue, partner.history[0].stage).text
+        text = replace(own.history, stage=partner.history.stage).text
         return HistoryStep(text=text, stage=partner.turn.history.stage)
     if pattern.kind == SWAPPED_FACT:
-        issue, swapped = own.history[0].template or "", replace(own.quotes, detail=partner.quotes.detail)
-        text = wording.HistoryWords(wording.fill_history(issue, swapped), own.history[0].stage).text
+        swapped = replace(own.quotes, detail=partner.quotes.detail)
+        text = replace(own.history, issue=wording.fill_history(own.history.template or "", swapped)).text
         return HistoryStep(text=text, stage=own.turn.history.stage)
     if pattern.kind == CONTRADICTS:
         return mine.model_copy(update={"text": theirs.text})
     return theirs
 
 
-def _false(part: Part, own: wording.Reference, partner: wording.Reference, pattern: Pattern) -> StepLabel:
+def _false(part: Part, own: Reference, partner: Reference, pattern: Pattern) -> StepLabel:
     kind = pattern.kind or {"history": "another seeker's issue", "strategy": "improbable strategy"}.get(part)
     kind = kind or pairing.wrong_emotion(own.context, own.turn.emotion, partner.turn.emotion)
     named = {WRONG_STAGE: "the stage of", SWAPPED_FACT: "a fact of", CONTRADICTS: "the reasoning of"}
@@ -211,20 +195,20 @@ def _record(
     kind: str,
     turn: SupportTurn,
     labels: StepLabels | None,
-    other: str,
-    preference: PreferenceLabel | None,
-    candidate_first: bool,
+    found: Responses,
+    first: bool,
     **more: Any,
 ) -> SerRecord:
     names = ("dialogue", "round", "language", "source", "split", "history")
+    response, other, preference = found
     return SerRecord(
         id=f"{context.id}:{kind}",
         **{name: getattr(context, name) for name in names},
-        candidate=turn,
+        candidate=turn.model_copy(update={"response": response}),
         reference=other,
         labels=labels,
         preference=preference,
-        candidate_first=candidate_first,
+        candidate_first=first,
         **{"author": "silver", "derived": context.derived, **more},
     )
 
@@ -235,28 +219,17 @@ def _labels(given: Mapping[Part, StepLabel]) -> StepLabels:
     return StepLabels(**{part: given.get(part, true) for part in STEPS})
 
 
-def _is_bad_reply(context: Context) -> bool:
-    return wording.why_not(context) == "badly rated reply" and context.emotion is not None
-
-
 def _badly_rated(
-    left: Sequence[Context],
-    references: Sequence[wording.Reference],
-    bad: Sequence[str],
-    moments: Moments,
-    seed: int,
-    rng: np.random.Generator,
+    bad: Sequence[Context], references: Sequence[Reference], moments: Moments, seed: int, rng: np.random.Generator
 ) -> Iterator[SerRecord]:
     """A badly rated reply beside one to another history, or a badly rated one, of about its length: neither will do."""
-    for context in left:
-        if not _is_bad_reply(context):
-            continue
+    for context in bad:
         usual = moments.most_usual(context)
         reply = context.reply.model_copy(update={"strategy": usual, "notes": None})
-        reference = wording.reference_of(context.model_copy(update={"reply": reply}), seed)
+        turn = wording.reference_of(context.model_copy(update={"reply": reply}), seed).turn
         own = context.reply.text
         others = [r.turn.response for r in references if r.context.dialogue != context.dialogue]
-        if not (others := [*others, *(text for text in bad if text != own)]):
+        if not (others := [*others, *(one.reply.text for one in bad if one.reply.text != own)]):
             continue
         size = len(words(own))
         near = sorted(others, key=lambda text: abs(len(words(text)) - size))[:8]
@@ -264,17 +237,14 @@ def _badly_rated(
         pair = (own, other) if rng.random() < 0.5 else (other, own)
         how = "the badly rated reply to this history against a reply to another"
         label = PreferenceLabel(value="neither", source="silver", how=how)
-        turn = reference.turn.model_copy(update={"response": pair[0]})
         labels = _labels({"strategy": silver_label(True, "the strategy most usual at this moment")})
         first = bool(rng.random() < 0.5)
         meant = context.reply.strategy if pair[0] == own else None
         more = {"derived": (*context.derived, "strategy"), "response_strategy": meant}
-        yield _record(context, "badly-rated", turn, labels, pair[1], label, first, **more)
+        yield _record(context, "badly-rated", turn, labels, (*pair, label), first, **more)
 
 
-def _by_models(
-    contexts: Sequence[Context], turns: Mapping[str, Sequence[CandidateTurn]], moments: Moments, seed: int
-) -> Iterator[SerRecord]:
+def _by_models(contexts: Sequence[Context], turns: Turns, moments: Moments, seed: int) -> Iterator[SerRecord]:
     """Turns that models wrote: steps compared with the corpus; responses against the same model's elsewhere."""
     written: dict[tuple[str, int], list[tuple[Context, SupportTurn]]] = {}
     for context in contexts:
@@ -285,11 +255,11 @@ def _by_models(
         rng = generator(seed, "models", model, str(number), those[0][0].id)
         for index, (context, turn) in enumerate(those):
             labels = pairing.compare_turn(turn, context, moments, wording.derived_stage(context.round))
-            kind, how = f"{model}:{number}", "this model's reply to this history against its reply to "
+            how = "this model's reply to this history against its reply to "
             partner = those[index ^ 1] if (index ^ 1) < len(those) else None
-            own, other, preference = turn.response, context.reply.text.strip(), None
-            if labels and partner and partner[0].dialogue != context.dialogue and partner[1].response != own:
-                own, other, preference = wording.decisive(own, partner[1].response, how + partner[0].id, rng)
-            if other:
-                first, shown = bool(rng.random() < 0.5), turn.model_copy(update={"response": own})
-                yield _record(context, kind, shown, labels, other, preference, first, author=model)
+            found: Responses = turn.response, context.reply.text.strip(), None
+            if labels and partner and partner[0].dialogue != context.dialogue and partner[1].response != found[0]:
+                found = wording.decisive(turn.response, partner[1].response, how + partner[0].id, rng)
+            if found[1]:
+                first = bool(rng.random() < 0.5)
+                yield _record(context, f"{model}:{number}", turn, labels, found, first, author=model)

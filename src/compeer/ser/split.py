@@ -22,23 +22,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from compeer.corpora import read_corpus
 from compeer.corpora.items import id_hash
 from compeer.dialogue import Dialogue, Utterance
-from compeer.errors import InputError, from_validation
-from compeer.io import Frozen, read_json_lines
+from compeer.errors import InputError
+from compeer.io import Frozen, read_numbered
 from compeer.pipeline import Done, Stage, in_blocks, work_through
 from compeer.ser.asking import run_stage
 from compeer.ser.record import SPLITS, Split
-from compeer.statistics import generator, words
+from compeer.statistics import Indices, Numbers, generator, words
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
 Keys = npt.NDArray[np.uint32]
-Indices = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.float64]
 ReadRows = Callable[[slice | Indices], Bytes]  # gives the sketches of some texts, a row a text
 
 LETTERS, CHARACTERS = 20, 6
@@ -309,14 +307,8 @@ class SplitLine(Frozen):
 
 def iter_splits(path: Path) -> Iterator[SplitLine]:
     """The lines of a file of splits, one at a time; an error names the file, line and field."""
-    if not path.is_file():
-        raise InputError("there is no such file of splits.", file=path, do="Make it with: compeer ser split")
     known: set[int] = set()
-    for number, value in read_json_lines(path):
-        try:
-            line = SplitLine.model_validate(value)
-        except ValidationError as error:
-            raise from_validation(error, file=path, line=number) from None
+    for number, line in read_numbered(path, SplitLine, "file of splits", "Make it with: compeer ser split"):
         if (mark := id_hash(line.dialogue)) in known:
             raise InputError("this dialogue has a line already.", file=path, line=number, field="dialogue")
         known.add(mark)

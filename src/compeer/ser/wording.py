@@ -121,8 +121,8 @@ def emotion_words(
     known = wordings(language)
     feeling, strength = _sample(known["feeling"][emotion], rng), _sample(known["strength"][str(intensity)], rng)
     templates = [f for f in known["emotion"][part]["text"] if quotes.last != quotes.issue or "{said}" not in f]
-    shown = {"said": quotes.last, "feeling": feeling, "Feeling": feeling[0].upper() + feeling[1:], "strength": strength}
-    return _sample(templates, rng).format(**shown)[:MAX_STEP]
+    texts = {"said": quotes.last, "feeling": feeling, "Feeling": feeling[0].upper() + feeling[1:], "strength": strength}
+    return _sample(templates, rng).format(**texts)[:MAX_STEP]
 
 
 def strategy_words(quotes: Quotes, strategy: Strategy, language: str, part: str, rng: np.random.Generator) -> str:
@@ -137,11 +137,11 @@ def _sample(choices: Sequence[str], rng: np.random.Generator) -> str:
 
 @dataclass(frozen=True)
 class Reference:
-    """A context that can serve, with its reference steps in two wordings."""
+    """A context that can serve, with its reference turn in two wordings; `history` is step 1 of the first."""
 
     context: Context
     quotes: Quotes
-    history: tuple[HistoryWords, HistoryWords]
+    history: HistoryWords
     turns: tuple[SupportTurn, SupportTurn]
 
     @property
@@ -150,7 +150,7 @@ class Reference:
 
 
 def derived_stage(number: int) -> Stage:
-    """The stage by the round's number alone, where a corpus has none."""
+    """The stage by nothing but the round's number, where a corpus has none."""
     return "exploration" if number <= 3 else "comforting" if number <= 6 else "action"
 
 
@@ -188,7 +188,7 @@ def reference_of(context: Context, seed: int) -> Reference:
         steps |= {"history": {"text": history.text, "stage": stage}}
         histories.append(history)
         turns.append(SupportTurn.model_validate({**steps, "response": context.reply.text}))
-    return Reference(context, quotes, (histories[0], histories[1]), (turns[0], turns[1]))
+    return Reference(context, quotes, histories[0], (turns[0], turns[1]))
 
 
 HALVED = 0.4  # share of pairs whose replies are halved, where so many can be
