@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 from compeer import doctor
 from compeer.cli import app
+from compeer.engine import gguf
 from compeer.engine.gguf import int8_folder
 from compeer.errors import InputError
 from compeer.models import catalogue, download
@@ -420,7 +421,7 @@ def test_offline_it_says_so_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_disk_without_room_is_told_before_anything_is_asked_for(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=download.ROOM))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=gguf.ROOM))
     with pytest.raises(InputError, match="the disk is full") as error:
         get_base(BASE)
     assert "COMPEER_CACHE" in str(error.value)

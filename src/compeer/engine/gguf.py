@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from compeer.errors import InputError
 from compeer.io import atomic_folder, text_hash
-from compeer.progress import progress
+from compeer.progress import console, progress
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +45,7 @@ _LORA = re.compile(r"(?:.*\.)?(layers\.\d+\.[\w.]+)\.lora_([AB])(?:\.default)?\.
 _ENDS = ("<|im_end|>", "<|endoftext|>")  # what ends a turn, and what fills up a batch, where a file speaks ChatML
 _VALUES_AT_ONCE = 1 << 20  # unpacked at a time by a thread: what fits into a processor's cache
 _MEGABYTE = 1_000_000
+ROOM = 300 * _MEGABYTE  # that must be left on a disk: for a wheel, say, and pip's own copy of it
 _BLOCK = 32
 _SMALL = 32 << 20  # models of fewer bytes (in float32) than this are written as they are: eight bits would gain nothing
 
@@ -56,10 +57,33 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compeer"
 
 
+def file_mark(path: Path) -> str:
+    """Changes with a file's size and time: a gigabyte is not read at every start."""
+    found = path.stat()
+    return text_hash(f"{path} {found.st_size} {found.st_mtime_ns}")
+
+
 def int8_folder(path: Path) -> Path:
     """Where a file's weights lie in eight bits, once `int8.py` has made them."""
-    found = path.stat()  # by size and time: a gigabyte is not read at every start
-    return cache_folder() / "engine" / f"int8-4-{text_hash(f'{path} {found.st_size} {found.st_mtime_ns}')[:16]}"
+    return cache_folder() / "engine" / f"int8-4-{file_mark(path)[:16]}"
+
+
+def made(name: str | Path, make: Callable[[Path], None], message: str = "") -> Path:
+    """A folder of the cache that is filled the first time that it is asked for, whole or not at all."""
+    folder = cache_folder() / name
+    if not folder.is_dir():
+        if message:
+            console.print(f"  {message}", highlight=False)
+        with atomic_folder(folder) as unfinished:
+            make(unfinished)
+    return folder
+
+
+def check_room(folder: Path, size: int, what: str) -> None:
+    """An error if so many more bytes, and some to spare, do not fit where a folder lies."""
+    if shutil.disk_usage(folder).free < size + ROOM:
+        do = "Free some space, or set COMPEER_CACHE to a folder with more. Then call again."
+        raise InputError(f"the disk is full: {what} takes {size / 1e9:.1f} GB.", file=folder, do=do)
 
 
 @contextmanager
@@ -125,7 +149,7 @@ def _turned_heads(reader: Any, name: str) -> int | None:
 
 
 def write_folder(source: Path, folder: Path, title: str, dtype: str = "bfloat16") -> None:
-    """Makes a model folder of a GGUF file, whole or not at all."""
+    """Fills a model folder from a GGUF file."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -136,36 +160,32 @@ def write_folder(source: Path, folder: Path, title: str, dtype: str = "bfloat16"
     tensors = {one.name: one for one in reader.tensors if one.name != "rope_freqs.weight"}
     width = getattr(torch, dtype).itemsize
     size = sum(width * int(one.n_elements) for one in tensors.values())
-    check_room(source, folder, size)
-    with atomic_folder(folder) as unfinished:
-        write_settings(source, unfinished, tied="output.weight" not in tensors, dtype=dtype)
-        config = AutoConfig.from_pretrained(unfinished)
-        with torch.device("meta"):
-            network = AutoModelForCausalLM.from_config(config)
-        own_name = _naming(_family(reader), config.num_hidden_layers, source)
-        theirs = {own_name(name): name for name in network.state_dict()}
-        if unknown := set(tensors) - set(theirs):
-            raise InputError(f"the tensor '{min(unknown)}' is not known here.", file=source)
-        header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-        end = 0
-        for name, one in tensors.items():
-            start, end = end, end + width * int(one.n_elements)
-            kind = {"bfloat16": "BF16", "float32": "F32"}[dtype]
-            header[theirs[name]] = {"dtype": kind, "shape": _shape(one), "data_offsets": [start, end]}
-        head = json.dumps(header).encode()
-        head += b" " * (-len(head) % 8)
-        with (
-            progress_in_bytes(f"Unpacking {title} (once)", size) as advance,
-            (unfinished / "model.safetensors").open("wb") as file,
-        ):
-            file.write(len(head).to_bytes(8, "little") + head)
-            for one in tensors.values():
-                plain = unpacked(one, getattr(torch, dtype))
-                if heads := _turned_heads(reader, one.name):
-                    plain = plain.reshape(heads, -1, 2, *plain.shape[1:]).transpose(1, 2).reshape(plain.shape)
-                values = plain.contiguous().view(torch.uint8).numpy()
-                file.write(values.data)
-                advance(values.nbytes)
+    check_room(folder, size, f"{source.name}, unpacked,")
+    write_settings(source, folder, tied="output.weight" not in tensors, dtype=dtype)
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        network = AutoModelForCausalLM.from_config(config)
+    own_name = _naming(_family(reader), config.num_hidden_layers, source)
+    theirs = {own_name(name): name for name in network.state_dict()}
+    if unknown := set(tensors) - set(theirs):
+        raise InputError(f"the tensor '{min(unknown)}' is not known here.", file=source)
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    kind, end = {"bfloat16": "BF16", "float32": "F32"}[dtype], 0
+    for name, one in tensors.items():
+        start, end = end, end + width * int(one.n_elements)
+        header[theirs[name]] = {"dtype": kind, "shape": _shape(one), "data_offsets": [start, end]}
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    unpacking = progress_in_bytes(f"Unpacking {title} (once)", size)
+    with unpacking as advance, (folder / "model.safetensors").open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for one in tensors.values():
+            plain = unpacked(one, getattr(torch, dtype))
+            if heads := _turned_heads(reader, one.name):
+                plain = plain.reshape(heads, -1, 2, *plain.shape[1:]).transpose(1, 2).reshape(plain.shape)
+            values = plain.contiguous().view(torch.uint8).numpy()
+            file.write(values.data)
+            advance(values.nbytes)
 
 
 def unpacked(tensor: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -214,14 +234,6 @@ def write_settings(source: Path, folder: Path, tied: bool = True, dtype: str = "
     tokenizer.save_pretrained(folder)
 
 
-def check_room(source: Path, folder: Path, size: int) -> None:
-    """An error if a folder of so many bytes cannot be written."""
-    existing = next(parent for parent in folder.parents if parent.is_dir())
-    if shutil.disk_usage(existing).free < size + 200_000_000:
-        do = "Free some space, or set COMPEER_CACHE to a folder with more."
-        raise InputError(f"the disk is full: unpacked, {source.name} takes {size / 1e9:.1f} GB.", file=existing, do=do)
-
-
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
@@ -250,9 +262,8 @@ def convert_folder(folder: Path, to: Path) -> None:
     writer.add_head_count(heads)
     writer.add_head_count_kv(keys)
     width = config.get("head_dim") or config["hidden_size"] // heads
-    writer.add_key_length(width)
-    writer.add_value_length(width)
-    writer.add_rope_dimension_count(width)
+    for add in (writer.add_key_length, writer.add_value_length, writer.add_rope_dimension_count):
+        add(width)
     rope = config.get("rope_parameters") or {}
     writer.add_rope_freq_base(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])

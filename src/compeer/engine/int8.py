@@ -22,10 +22,10 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from compeer.engine.gguf import Pair, check_room, int8_folder, opened, progress_in_bytes, read_pairs, unpacked
+from compeer.engine.gguf import Pair, check_room, int8_folder, made, opened, progress_in_bytes, read_pairs, unpacked
 from compeer.engine.matrices import WIDTH, Matrix, Narrow, Rotation, in_eight, together
 from compeer.errors import InputError
-from compeer.io import Frozen, atomic_folder
+from compeer.io import Frozen
 
 if TYPE_CHECKING:
     from compeer.engine.fused import Fused
@@ -313,16 +313,18 @@ def _weights(path: Path, adapter: Path | None = None, pairs: Mapping[str, Narrow
     from safetensors.torch import load_file, save_file
 
     if path.stat().st_size < _SMALL:
-        return _made(path, pairs)
-    folder = int8_folder(adapter or path)
-    if not folder.is_dir():
-        with atomic_folder(folder) as unfinished:
-            shape, embedding, weights = _made(path, pairs)
-            check_room(path, folder, sum(one.nbytes for one in (*embedding.values(), *weights.values())))
-            save_file(embedding, unfinished / "embedding.safetensors")
-            save_file(weights, unfinished / "weights.safetensors")
-            (unfinished / "shape.json").write_text(shape.model_dump_json(), "utf-8")
-        del embedding, weights
+        return _unpacked(path, pairs)
+
+    def fill(to: Path) -> None:
+        shape, embedding, weights = _unpacked(path, pairs)
+        check_room(
+            to, sum(one.nbytes for one in (*embedding.values(), *weights.values())), f"{path.name} in eight bits"
+        )
+        save_file(embedding, to / "embedding.safetensors")
+        save_file(weights, to / "weights.safetensors")
+        (to / "shape.json").write_text(shape.model_dump_json(), "utf-8")
+
+    folder = made(int8_folder(adapter or path), fill)
     shape = _Shape.model_validate_json((folder / "shape.json").read_text("utf-8"))
     # these tensors stay in their files until they are needed, where the system may let them go again
     return shape, load_file(folder / "embedding.safetensors"), load_file(folder / "weights.safetensors")
@@ -343,7 +345,7 @@ def _laid_out(
     return matrices, {name: value.clone() for name, value in weights.items()}
 
 
-def _made(path: Path, pairs: Mapping[str, Narrow] | None) -> _Weights:
+def _unpacked(path: Path, pairs: Mapping[str, Narrow] | None) -> _Weights:
     """The same from the file, in eight bits unless it is small."""
     reader = opened(path)
     shape = _shape(reader)

