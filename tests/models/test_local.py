@@ -102,7 +102,7 @@ def test_an_answer_that_reaches_max_tokens_is_cut_off(local: LocalModel) -> None
     assert isinstance(found, Generation)
     assert found.cut_off
     assert found.tokens == 5
-    prompt = local.prompt_text(request("hello").messages)
+    prompt = local.rows.text(request("hello").messages)
     assert found.prompt_tokens == len(local.tokenizer(prompt, add_special_tokens=False)["input_ids"])
 
 

@@ -1,8 +1,8 @@
 """Attention without copies: query heads that share keys are several queries on the same keys, whose cache has room.
 
-For one new token a row (`GROUPED`), or for a few at a time after a long prefix (`FOLDED`,
-`roomy_cache`). transformers would copy keys and values for every head that shares them, and the whole cache for every
-few tokens; on a GPU that takes about as long as the attention itself.
+For one new token a row (`GROUPED`), or for a few at a time after a long prefix (`FOLDED`, `roomy_cache`). transformers
+would copy keys and values for every head that shares them, and the whole cache for every few tokens; on a GPU that
+takes about as long as the attention itself.
 """
 
 from typing import Any
@@ -87,7 +87,8 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
             return super().update(key_states, value_states, *args, **kwargs)  # type: ignore[no-any-return]
         needed = used + key_states.shape[-2]
         if self._room is None or self._room[0].shape[-2] < needed:
-            self._room = tuple(_grown(old, needed) for old in (self.keys, self.values))
+            more = (0, 0, 0, needed + _ROOM - used)
+            self._room = tuple(functional.pad(old, more) for old in (self.keys, self.values))
         for room, states in zip(self._room, new, strict=True):
             room[:, :, used:needed] = states
         self.keys, self.values = (room[:, :, :needed] for room in self._room)
@@ -96,13 +97,6 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         super().batch_select_indices(indices)
         self._room = None
-
-
-def _grown(old: torch.Tensor, needed: int) -> torch.Tensor:
-    rows, heads, used, size = old.shape
-    found = old.new_empty((rows, heads, needed + _ROOM, size))
-    found[:, :, :used] = old
-    return found
 
 
 def roomy_cache() -> Any:

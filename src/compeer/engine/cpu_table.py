@@ -25,13 +25,14 @@ import numpy as np
 import torch
 
 from compeer.engine.batching import Batcher
+from compeer.engine.gguf import file_mark
 from compeer.engine.int8 import Int8, is_supported
-from compeer.engine.llama import Llama
+from compeer.engine.llama import BATCH, Llama
 from compeer.engine.rows import Backend, ModelFiles, Row, common
-from compeer.io import atomic
+from compeer.io import atomic, text_hash
+from compeer.pipeline import in_blocks
 
 _SHORTEST_SHARED = 16  # a prompt that has fewer tokens in common with another is read from its start
-_BATCH = 256  # tokens that are computed in one call, at most
 _PUT_ASIDE = 256 << 20  # bytes of keys and values that are put aside; those not used for the longest time go first
 
 _TOKENS, _LONGEST = 16384, 4096  # llama.cpp has memory for so many, shared evenly; no row needs more than the second
@@ -168,7 +169,7 @@ class CpuTable(Backend):
             return first + (length - first) // self._model.block * self._model.block if length >= first else 0
 
         held = [(shared(one.tokens[: one.clean]), one) for one in self._sequences if one.adapter == adapter]
-        aside = [(shared(tokens), (own, tokens)) for own, tokens in (*self._fixed, *self._aside) if own == adapter]
+        aside = [(shared(known[1]), known) for known in (*self._fixed, *self._aside) if known[0] == adapter]
         length, nearest = max(held, key=lambda one: one[0], default=(0, None))
         other, known = max(aside, key=lambda one: one[0], default=(0, None))
         slot = self._free()
@@ -177,8 +178,7 @@ class CpuTable(Backend):
         elif max(length, other) < _SHORTEST_SHARED:
             self._make_room(slot)
         elif nearest and length > other:
-            state = self._model.state(nearest.number)
-            self._put(slot, (adapter, tuple(nearest.tokens)), nearest.clean, state)
+            self._put(slot, (adapter, tuple(nearest.tokens)), nearest.clean, self._model.state(nearest.number))
         elif known:
             if known in self._aside:
                 self._aside.move_to_end(known)
@@ -192,8 +192,7 @@ class CpuTable(Backend):
     def _put(self, slot: _Sequence, known: Known, clean: int, state: bytes) -> bool:
         """Puts keys and values into a sequence, its own aside; False where they do not fit."""
         self._make_room(slot)
-        fits = self._model.restore(slot.number, state)
-        if fits:
+        if fits := self._model.restore(slot.number, state):
             slot.adapter, slot.tokens, slot.clean = known[0], list(known[1]), clean
         return fits
 
@@ -227,17 +226,16 @@ class CpuTable(Backend):
             last = start + len(new) - 1
             fed += [(slot.number, position, token, position == last) for position, token in enumerate(new, start)]
             slot.tokens += new
-        batches = (fed[start : start + _BATCH] for start in range(0, len(fed), _BATCH))
-        return torch.from_numpy(np.concatenate([self._model.decode(*zip(*batch, strict=True)) for batch in batches]))
+        batches = [self._model.decode(*zip(*batch, strict=True)) for batch in in_blocks(fed, BATCH)]
+        return torch.from_numpy(np.concatenate(batches))
 
     # --- on disk --------------------------------------------------------------------------------------------------
 
     def _mark(self, known: Known) -> str:
         """A name for keys and values that changes with everything that they depend on."""
         adapter, ids = known
-        stats = [(path, path.stat()) for path in (self._model.path, adapter) if path]
-        files = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
-        return hashlib.sha256(repr((self._model.mark, files, ids)).encode()).hexdigest()[:32]
+        files = [file_mark(path) for path in (self._model.path, adapter) if path]
+        return text_hash(repr((self._model.mark, files, ids)))[:32]
 
 
 def _read_state(path: Path) -> bytes | None:

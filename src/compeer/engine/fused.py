@@ -37,7 +37,7 @@ exact = njit(nogil=True, cache=True, error_model="numpy")
 
 
 class Matrices(NamedTuple):
-    """One matrix of every layer, or a single one without the first dimension."""
+    """One matrix of every layer; a single one is that of the only layer."""
 
     weight: Array  # (layers, outputs, inputs) in eight bits
     scale: Array  # (layers, outputs), float32
@@ -280,31 +280,20 @@ def _all_layers(
         given[:] = hidden
 
 
-@exact
-def _few(own: Matrices, eight: Array, start: int, end: int, found: Array) -> None:
-    count, inputs = eight.shape
-    for output in range(start, end):
-        for token in range(count):
-            whole = _product(eight, token * inputs, own.weight, output * inputs, inputs) - own.excess[output]
-            found[token, output] = np.float32(whole) * own.scale[output]
-
-
-def sums_of(weight: Array, scale: Array) -> Matrices:
-    """A matrix with what counting the other factor from -128 adds to each of its products."""
-    outputs, inputs = weight.shape
-    found = np.empty((1, outputs), np.float32)
-    plain = Matrices(weight, np.ones_like(scale), np.zeros(outputs, np.int32))
-    _few(plain, np.ones((1, inputs), np.uint8), 0, outputs, found)
-    return Matrices(weight, scale, (ZERO * found[0]).astype(np.int32))
+def with_excess(weight: Array, scale: Array) -> Matrices:
+    """Matrices whose products can be counted from -128."""
+    return Matrices(weight, scale, (ZERO * torch.from_numpy(weight).sum(2, dtype=torch.int32)).numpy())
 
 
 def few_tokens(own: Matrices, eight: Array) -> Array:
-    """Tokens, (tokens, inputs) from 0 to 255, times a matrix, which is read once for all of them."""
-    found = np.empty((len(eight), len(own.scale)), np.float32)
+    """Tokens, (tokens, inputs) from 0 to 255, times a single matrix, which is read once for all of them."""
+    count, outputs = len(eight), own.scale.shape[1]
+    found, room = np.empty((count, outputs), np.float32), Room(eight, eight, np.ones(count, np.float32))
     threads = min(torch.get_num_threads(), 4)
-    cuts = [len(own.scale) * n // threads for n in range(threads + 1)]
-    others = [_pool.submit(_few, own, eight, cuts[n], cuts[n + 1], found) for n in range(1, threads)]
-    _few(own, eight, 0, cuts[1], found)
+    cuts = [outputs * n // threads for n in range(threads + 1)]
+    work = partial(_times, 0, count, own, False, room)
+    others = [_pool.submit(work, cuts[n], cuts[n + 1], found) for n in range(1, threads)]
+    work(0, cuts[1], found)
     for other in others:
         other.result()
     return found
@@ -324,11 +313,8 @@ class Fused:
         family: str,
         eps: float,
     ) -> None:
-        self._parts = {
-            part: Matrices(weight, scale, ZERO * weight.sum(2, dtype=np.int32))
-            for part, (weight, scale) in stacks.items()
-        }
-        count, outputs = self._parts["qkv"].scale.shape
+        self._parts = tuple(with_excess(*stacks[part]) for part in ("qkv", "attn_output", "gate_up", "ffn_down"))
+        count, outputs = self._parts[0].scale.shape
 
         def stacked(name: str, none: int = 0) -> Array:
             own = [vectors.get(f"blk.{layer}.{name}", torch.zeros(none)) for layer in range(count)]
@@ -348,12 +334,12 @@ class Fused:
         A sequence's tokens stand in their order.
         """
         count, keys, size = len(hidden), cells.shape[3], cells.shape[5]
-        parts = tuple(self._parts.values())
-        queries, both = self._rest[4], parts[2].scale.shape[1]
+        queries, both = self._rest[4], self._parts[2].scale.shape[1]
         sizes = ((queries + 2 * keys, size), (queries * size,), (both,), (both // 2,), hidden.shape[1:])
         shared = Shared(np.zeros(1, np.int64), *(np.empty((count, *one), np.float32) for one in sizes))
         threads = self._threads()
-        work = partial(_all_layers, hidden, np.array(sequences), np.array(positions), cells, parts, *self._rest, shared)
+        tokens = hidden, np.array(sequences), np.array(positions), cells
+        work = partial(_all_layers, *tokens, self._parts, *self._rest, shared)
         others = [self._pool.submit(work, thread, threads) for thread in range(1, threads)]
         work(0, threads)
         for other in others:

@@ -16,7 +16,6 @@ Known are the architectures `qwen2` and `llama`. Llama's queries and keys stand 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
@@ -47,7 +46,7 @@ _VALUES_AT_ONCE = 1 << 20  # unpacked at a time by a thread: what fits into a pr
 _MEGABYTE = 1_000_000
 ROOM = 300 * _MEGABYTE  # that must be left on a disk: for a wheel, say, and pip's own copy of it
 _BLOCK = 32
-_SMALL = 32 << 20  # models of fewer bytes (in float32) than this are written as they are: eight bits would gain nothing
+_SMALL = 32 << 20  # models of fewer bytes than this are written in float32: eight bits would gain nothing
 
 
 def cache_folder() -> Path:
@@ -225,10 +224,8 @@ def write_settings(source: Path, folder: Path, tied: bool = True, dtype: str = "
     config.architectures = [AutoModelForCausalLM._model_mapping[type(config)].__name__]
     config.dtype = dtype
     config.tie_word_embeddings = tied
-    marks = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    marks["pad_token_id"] = tokenizer.pad_token_id
-    for name, value in marks.items():
-        setattr(config, name, value)
+    marks = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    config.update(marks)
     config.save_pretrained(folder)
     GenerationConfig(**marks).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -269,7 +266,7 @@ def convert_folder(folder: Path, to: Path) -> None:
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("none")
-    size = sum(4 * math.prod(shape) for path in paths for shape in _shapes(path))
+    small = sum(path.stat().st_size for path in paths) < _SMALL
     own_name = _naming(kind, config["num_hidden_layers"], folder)
     for name, values in (one for path in paths for one in _tensors(path)):
         if name == "lm_head.weight" and config.get("tie_word_embeddings"):
@@ -277,7 +274,7 @@ def convert_folder(folder: Path, to: Path) -> None:
         own = own_name(name)
         if kind == "llama" and own.endswith(("attn_q.weight", "attn_k.weight")):
             values = _turned(values, heads if "attn_q" in own else keys)
-        if values.ndim == 2 and size >= _SMALL and values.shape[1] % _BLOCK == 0:
+        if values.ndim == 2 and not small and values.shape[1] % _BLOCK == 0:
             eight = GGMLQuantizationType.Q8_0
             writer.add_tensor(own, quantize(values, eight), raw_dtype=eight)
         else:
@@ -367,13 +364,6 @@ def split(base: Path, to: Path) -> dict[str, Pair]:
             writer.add_tensor(tensor.name, raw, raw_dtype=tensor.tensor_type)
     _finish(writer)
     return added
-
-
-def _shapes(path: Path) -> list[list[int]]:
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as file:
-        return [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, Array]]:

@@ -23,7 +23,7 @@ import torch
 from torch.nn import functional
 
 from compeer.engine.gguf import Pair, check_room, int8_folder, made, opened, progress_in_bytes, read_pairs, unpacked
-from compeer.engine.matrices import WIDTH, Matrix, Narrow, Rotation, in_eight, together
+from compeer.engine.matrices import WIDTH, Matrix, Narrow, Rotation, compiler, in_eight, together
 from compeer.errors import InputError
 from compeer.io import Frozen
 
@@ -96,7 +96,6 @@ class Int8:
         self._fine = False
 
     def close(self) -> None:
-        """Gives all memory back."""
         self._variants.clear()
         self._matrices, self._used, self._few = {}, {}, None
         self._cells = torch.empty(0)
@@ -138,7 +137,6 @@ class Int8:
         self._lengths[sequence] = min(length, self._lengths[sequence])
 
     def clear(self) -> None:
-        """Forgets all sequences."""
         self._lengths = [0] * self.sequences
 
     def state(self, sequence: int) -> bytes:
@@ -198,14 +196,12 @@ class Int8:
             return None
         numbers = range(self._shape.layers)
         parts = {part: [matrices[f"blk.{n}.{part}"] for n in numbers] for part in _PARTS}
-        if any(one.packed or one.plain or one.inputs % WIDTH for own in parts.values() for one in own):
+        others = any(one.packed or one.plain or one.inputs % WIDTH for own in parts.values() for one in own)
+        if others or (fused := compiler()) is None:
             return None
-        try:
-            from compeer.engine.fused import Fused
-        except (ImportError, RuntimeError):  # numba is not there, or finds no folder to keep what it compiles
-            return None
-        stacks = {part: together(own) for part, own in parts.items()}
-        return Fused(stacks, self._vectors, self._turns, self._shape.heads, self._shape.family, self._shape.eps)
+        stacks, shape = {part: together(own) for part, own in parts.items()}, self._shape
+        found: Fused = fused.Fused(stacks, self._vectors, self._turns, shape.heads, shape.family, shape.eps)
+        return found
 
     def _variant(self, adapter: Path) -> _Variant:
         """The model with adapters: beside its matrices, or in them where these are small."""
@@ -213,7 +209,7 @@ class Int8:
         pairs = self._narrow(adapter)
         if few is None:
             return whole, pairs, None
-        output = {name: pairs.pop(name) for name in list(pairs) if name == "output"}
+        output = {"output": pairs.pop("output")} if "output" in pairs else {}
         matrices, _ = _laid_out(_weights(self.path, adapter, pairs)[2])
         return matrices, output, self._compiled(matrices)
 

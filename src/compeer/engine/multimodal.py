@@ -9,19 +9,17 @@ fetched from a network. They are read by Pillow, never by torchvision, so that a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
-)
+from transformers.models.auto import modeling_auto as auto
 
 from compeer.errors import InputError
 
@@ -46,8 +44,8 @@ class PictureError(InputError):
 def network_class(folder: Path) -> Any:
     """The class that loads a folder: that of multimodal models if its configuration says so, else of text models."""
     kind = AutoConfig.from_pretrained(folder).model_type
-    multimodal = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    return AutoModelForImageTextToText if multimodal else AutoModelForCausalLM
+    text, pictures = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    return AutoModelForImageTextToText if kind in pictures and kind not in text else AutoModelForCausalLM
 
 
 def open_picture(path: str, media: str | Path = "") -> Any:
@@ -57,13 +55,11 @@ def open_picture(path: str, media: str | Path = "") -> Any:
     if "://" in path or path.startswith("data:"):
         raise PictureError(path[:80], "is an address; a model in this process reads files only")
     file = Path(media) / path
+    if not os.path.isfile(file):  # unlike a path's own, it is False for whatever cannot be a name
+        raise PictureError(str(file), "cannot be read: there is no such file")
     try:
-        if not file.is_file():
-            raise PictureError(str(file), "cannot be read: there is no such file")
         with Image.open(file) as image:
             upright = ImageOps.exif_transpose(image).convert("RGB")
-    except PictureError:
-        raise
     except Exception as error:  # a broken file makes Pillow raise whatever its decoders do
         raise PictureError(str(file), f"cannot be read: {error or type(error).__name__}") from None
     if max(upright.size) > _LONGEST * min(upright.size):
@@ -92,18 +88,14 @@ class PictureReader:
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
         self.token: int = config.image_token_id
-        self.merge: int = config.vision_config.spatial_merge_size
+        vision = config.vision_config
+        self.merge: int = vision.spatial_merge_size
         self._media = media
-        sizes = {
-            "patch_size": config.vision_config.patch_size,
-            "temporal_patch_size": config.vision_config.temporal_patch_size,
-            "merge_size": self.merge,
-        }
+        sizes = {"patch_size": vision.patch_size, "temporal_patch_size": vision.temporal_patch_size}
         own = (folder / "preprocessor_config.json").is_file() or (folder / "processor_config.json").is_file()
-        self._processor = (
-            Qwen2VLImageProcessorPil.from_pretrained(folder, **sizes) if own else Qwen2VLImageProcessorPil(**sizes)
-        )
-        limit = PICTURE_TOKENS * (sizes["patch_size"] * self.merge) ** 2
+        make = partial(Qwen2VLImageProcessorPil.from_pretrained, folder) if own else Qwen2VLImageProcessorPil
+        self._processor = make(**sizes, merge_size=self.merge)
+        limit = PICTURE_TOKENS * (vision.patch_size * self.merge) ** 2
         self._size = {edge: min(self._processor.size[edge], limit) for edge in ("shortest_edge", "longest_edge")}
 
     def read(self, path: str) -> Picture:
@@ -186,13 +178,8 @@ def encode_chats(
 
 def chat_pictures(chat: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """The pictures in a chat, by path or address, in their order."""
-    return tuple(
-        block.get("path") or block["url"]
-        for message in chat
-        if not isinstance(message["content"], str)
-        for block in message["content"]
-        if block["type"] == "image"
-    )
+    blocks = (block for message in chat if not isinstance(message["content"], str) for block in message["content"])
+    return tuple(block.get("path") or block["url"] for block in blocks if block["type"] == "image")
 
 
 def training_template(tokenizer: Any) -> str:
@@ -202,11 +189,9 @@ def training_template(tokenizer: Any) -> str:
     try:
         return get_training_chat_template(tokenizer) or str(tokenizer.chat_template)
     except ValueError:
-        raise InputError(
-            "the model's chat template does not mark what the assistant says, and is none that we know.",
-            field="model",
-            do="Put {% generation %} and {% endgeneration %} around it in the folder's chat template.",
-        ) from None
+        what = "the model's chat template does not mark what the assistant says, and is none that we know."
+        do = "Put {% generation %} and {% endgeneration %} around it in the folder's chat template."
+        raise InputError(what, field="model", do=do) from None
 
 
 def chat_batch(

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -80,16 +81,13 @@ class RolloutSampling:
 
     def cuts(self, device: torch.device) -> list[LogitsProcessor]:
         """What is cut off, in the order in which `generate` does it."""
-        found: list[LogitsProcessor] = []
-        if self.never:
-            found.append(SuppressTokensLogitsProcessor(list(self.never), device=str(device)))
-        if self.top_k:
-            found.append(TopKLogitsWarper(self.top_k))
-        if self.top_p < 1:
-            found.append(TopPLogitsWarper(self.top_p))
-        if self.min_p:
-            found.append(MinPLogitsWarper(self.min_p))
-        return found
+        cuts = (
+            self.never and SuppressTokensLogitsProcessor(list(self.never), device=str(device)),
+            self.top_k and TopKLogitsWarper(self.top_k),
+            self.top_p < 1 and TopPLogitsWarper(self.top_p),
+            self.min_p and MinPLogitsWarper(self.min_p),
+        )
+        return [cut for cut in cuts if cut]
 
 
 def sample_tokens(
@@ -237,9 +235,9 @@ class Decoder:
         for start in range(0, len(order), self._rows):
             chosen = order[start : start + self._rows]
             column = len(prompts[chosen[-1]].ids)
-            firsts = [n for n, number in enumerate(chosen) if n == 0 or keys[number] != keys[chosen[n - 1]]]
-            repeats = np.diff([*firsts, len(chosen)]).tolist()
-            logits, following = self._prefill([prompts[chosen[f]] for f in firsts], repeats, len(chosen), column)
+            alike = [list(own) for _, own in groupby(chosen, key=keys.__getitem__)]
+            firsts, repeats = [prompts[own[0]] for own in alike], [len(own) for own in alike]
+            logits, following = self._prefill(firsts, repeats, len(chosen), column)
             assert self._batch is not None
             lengths = [len(prompts[number].ids) for number in chosen]
             self._batch.begin(lengths, [seeds[number] for number in chosen], following, column)
@@ -324,10 +322,9 @@ class Decoder:
         return found
 
     def _harvest(self, batch: Batch, indices: Sequence[int], owners: Sequence[int], count: int) -> dict[int, Sampled]:
-        rows = torch.tensor(indices, device=batch.ids.device)
-        found = {}
-        ids, logprobs = batch.ids[rows, :count].tolist(), batch.logprobs[rows, :count].tolist()
-        for index, own, values in zip(indices, ids, logprobs, strict=True):
-            length = next((n + 1 for n, token in enumerate(own) if token in self._sampling.ends), count)
-            found[owners[index]] = Sampled(own[:length], values[:length])
+        found, rows = {}, torch.tensor(indices, device=batch.ids.device)
+        columns = (own[rows, :count].tolist() for own in (batch.ids, batch.logprobs))
+        for index, ids, logprobs in zip(indices, *columns, strict=True):
+            length = next((n + 1 for n, token in enumerate(ids) if token in self._sampling.ends), count)
+            found[owners[index]] = Sampled(ids[:length], logprobs[:length])
         return found

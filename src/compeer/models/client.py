@@ -105,7 +105,7 @@ class Endpoint:
         idle = (await self.loop()).idle
         client = idle.pop() if idle else self._made()
         try:
-            target, headers = httpx.URL(f"{self.url}/chat/completions"), {"Accept": accept}
+            target, headers = f"{self.url}/chat/completions", {"Accept": accept, "Content-Type": "application/json"}
             async with client.stream("POST", target, content=body, headers=headers, timeout=timeout) as reply:
                 yield reply
         except httpx.TimeoutException:
@@ -147,11 +147,7 @@ class Endpoint:
     def _made(self) -> httpx.AsyncClient:
         import httpx
 
-        headers = {
-            "User-Agent": f"compeer/{__version__}",
-            "Content-Type": "application/json",
-            "Accept-Encoding": "identity",
-        }
+        headers = {"User-Agent": f"compeer/{__version__}", "Accept-Encoding": "identity"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
         limits = httpx.Limits(keepalive_expiry=60)
@@ -183,8 +179,6 @@ class EndpointModel:
         self.name, self.batch_size, self.at_once = model, 1, 4 * settings.concurrency
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
-        if len(requests) == 1:  # what stages do: no need for a task of its own
-            return [await self._answer(requests[0], sampling)]
         tasks = [asyncio.ensure_future(self._answer(request, sampling)) for request in requests]
         try:
             return list(await asyncio.gather(*tasks))
@@ -312,13 +306,11 @@ def checked_url(url: str) -> str:
 
 def seconds_until(retry_after: str | None) -> float | None:
     """The pause that a Retry-After header asks for, in seconds or as a date; None without one that can be read."""
-    if retry_after is None:
-        return None
     try:
-        seconds = float(retry_after)
+        seconds = float(retry_after or "nan")
     except ValueError:
         try:
-            seconds = parsedate_to_datetime(retry_after).timestamp() - time.time()
+            seconds = parsedate_to_datetime(str(retry_after)).timestamp() - time.time()
         except (ValueError, TypeError, OverflowError):
             return None
     return max(0.0, seconds) if isfinite(seconds) else None

@@ -15,10 +15,8 @@ from compeer.reasoning import one_line
 from compeer.ser.asking import regex, table
 from compeer.statistics import words
 
-_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
-"""Invisible categories: controls, zero-width and bidirectional marks, tags, surrogates, private, unassigned."""
-_BLANK_LETTERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-"""Letters and marks that are displayed as nothing."""
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}  # controls, zero-width and bidirectional marks, tags, surrogates and such
+_BLANK_LETTERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # letters and marks displayed as nothing
 _UNCOMMON = re.compile(r"[^\s\x20-\x7e\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027\u3001-\u3011\u4e00-\u9fff\uff01-\uff5e]")
 """Characters that have to be looked at one by one; all others can be seen, which is most of what people write."""
 COPIED_RUN = 5  # so many words in a row that are somebody else's are copied

@@ -90,7 +90,8 @@ def system_message(form: JudgeForm) -> dict[str, Any]:
 
 def branches(case: Case, form: JudgeForm, images: bool = False) -> list[list[JudgeQuestion]]:
     """The chats in which a case is judged, each a list of rounds; with `images` the visible pictures go along."""
-    response = _visible_response(case, form)
+    given = case.output.parts.get("response")
+    response = own_sentences(given, _steps_of(case, form)) if isinstance(given, str) else None
     compared = _response_round(case, response, with_notes=form.kind == "unified" and form.marked)
     if form.kind == "process":
         found = [[_step_round(case.output, part, earlier=STEPS[:number])] for number, part in enumerate(STEPS)]
@@ -147,12 +148,6 @@ def _response_round(case: Case, response: str | None, with_notes: bool) -> list[
     marked = [f"{meant}: {replies[0]}", f": {replies[1]}"]
     first, second = marked if case.candidate_first else marked[::-1]
     return [JudgeQuestion("response", prompt_text("responses").format(first=first, second=second), RESPONSE_WORDS)]
-
-
-def _visible_response(case: Case, form: JudgeForm) -> str | None:
-    """The response as the judge reads it, before it is quoted, or None if there is none."""
-    response = case.output.parts.get("response")
-    return own_sentences(response, _steps_of(case, form)) if isinstance(response, str) else None
 
 
 def void_response(case: Case, form: JudgeForm) -> str | None:

@@ -12,7 +12,6 @@ share their texts; `compeer.statistics` describes how a thousand samples are com
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 import compeer.statistics as stats
-from compeer.io import text_hash
+from compeer.io import text_hash, value_hash
 from compeer.reasoning import PARTS, STEPS, Part, render_turn
 from compeer.reward.conversation import record_case
 from compeer.reward.score import Judge, Judgment, Unscored
@@ -55,23 +54,19 @@ def test_set_hash(records: Sequence[SerRecord]) -> str:
 
 def text_digest(record: SerRecord) -> str:
     """A digest of history, candidate, reference and their order; labels may be corrected after a judge was asked."""
-    return _digest(_texts(record))[:16]
+    return value_hash(_texts(record))[:16]
 
 
 def _record_digest(record: SerRecord) -> str:
     labels = [getattr(record.labels, part) for part in STEPS] if record.labels else []
     steps = [[label.value, label.source, label.kind] for label in labels]
     preference = [record.preference.value, record.preference.source] if record.preference else None
-    return _digest([record.id, record.dialogue, *_texts(record), steps, preference])
+    return value_hash([record.id, record.dialogue, *_texts(record), steps, preference])
 
 
 def _texts(record: SerRecord) -> list[Any]:
     history = [[utterance.speaker, utterance.text] for utterance in record.history]
     return [history, render_turn(record.candidate), record.reference, record.candidate_first]
-
-
-def _digest(content: list[Any]) -> str:
-    return text_hash(json.dumps(content, ensure_ascii=False))
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, Protocol
 
-from pydantic import AfterValidator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from compeer.reasoning import STEPS, ParsedTurn, Part
 from compeer.reward.anti_gaming import COPIED_REFERENCE
@@ -21,16 +20,10 @@ from compeer.ser.record import ACCEPTABLE, Preferred
 
 Sign = Literal[-1, 1]
 Order = Literal["candidate first", "reference first"]
-_ROUNDING = 1e-6  # by how much a sum of probabilities may miss 1
 
 
-def _probability(value: float) -> float:
-    if not 0 <= value <= 1 + _ROUNDING:
-        raise PydanticCustomError("probability", "{value} is not a probability.", {"value": value})
-    return value
-
-
-Probability = Annotated[float, AfterValidator(_probability)]  # checked where a judgment is read from a file
+# checked where a judgment is read from a file; a sum of probabilities may miss 1 by rounding
+Probability = Annotated[float, Field(ge=0, le=1 + 1e-6, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
