@@ -37,6 +37,7 @@ from compeer.engine.multimodal import inputs_beside_tokens
 from compeer.engine.network import last_logits
 from compeer.engine.sampling import sample
 from compeer.engine.torch_table import Keys, Slots
+from compeer.pipeline import in_blocks
 from compeer.statistics import generator
 
 _log = logging.getLogger(__name__)
@@ -57,14 +58,6 @@ class Prompt:
         """Sorts prompts by length; equal for equal prompts."""
         pixels = b"" if self.pixels is None else hashlib.sha256(self.pixels.float().cpu().numpy().tobytes()).digest()
         return len(self.ids), self.ids, pixels
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """An output's tokens, the ending one among them if it ended, and their log-probabilities before cuts."""
-
-    ids: list[int]
-    logprobs: list[float]
 
 
 @dataclass(frozen=True)
@@ -92,14 +85,12 @@ class RolloutSampling:
 
 def sample_tokens(
     logits: torch.Tensor, uniform: torch.Tensor, temperature: float, cuts: Sequence[LogitsProcessor]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """A token for each row and its log-probability before cuts; `uniform`, one number a row, picks by inverse CDF."""
+) -> torch.Tensor:
+    """A token for each row, (rows, 1); `uniform`, one number a row, picks by inverse CDF."""
     scores = logits.float() / (temperature or 1.0)
-    logprobs = torch.log_softmax(scores, -1)
     for cut in cuts:
         scores = cut(None, scores)
-    token = sample(torch.softmax(scores, -1), uniform) if temperature else scores.argmax(-1, keepdim=True)
-    return token, logprobs.gather(1, token)
+    return sample(torch.softmax(scores, -1), uniform) if temperature else scores.argmax(-1, keepdim=True)
 
 
 class Batch:
@@ -114,7 +105,6 @@ class Batch:
         self.token = torch.zeros((rows, 1), dtype=torch.long, device=device)
         self.uniform = torch.zeros((rows, columns), dtype=torch.float64, device=device)
         self.ids = torch.zeros((rows, columns), dtype=torch.long, device=device)
-        self.logprobs = torch.zeros((rows, columns), device=device)
         self.ended = torch.zeros(rows, dtype=torch.bool, device=device)
         self.count = torch.zeros(1, dtype=torch.long, device=device)
         self._ends = torch.tensor(sampling.ends, dtype=torch.long, device=device)
@@ -134,10 +124,8 @@ class Batch:
     def take(self, rows: int, logits: torch.Tensor) -> None:
         """Samples the next token of the first rows, and keeps it."""
         uniform = self.uniform[:rows].index_select(1, self.count)
-        token, logprob = sample_tokens(logits, uniform, self._temperature, self._cuts)
-        self.token[:rows] = token
+        self.token[:rows] = token = sample_tokens(logits, uniform, self._temperature, self._cuts)
         self.ids[:rows].index_copy_(1, self.count, token)
-        self.logprobs[:rows].index_copy_(1, self.count, logprob)
         # compared, not `isin`, which may sort, and a graph cannot record that
         self.ended[:rows].logical_or_((token == self._ends).any(1))
         self.count.add_(1)
@@ -145,7 +133,7 @@ class Batch:
     def keep(self, indices: torch.Tensor, columns: int) -> None:
         """Moves these rows to the front, with their first columns."""
         rows = len(indices)
-        for own in (self.token, self.uniform, self.ids, self.logprobs, self.ended):
+        for own in (self.token, self.uniform, self.ids, self.ended):
             own[:rows] = own[indices]
         self.slots.move(indices, slice(rows), columns)
 
@@ -227,13 +215,12 @@ class Decoder:
         self._batch: Batch | None = None
 
     @torch.no_grad()
-    def sample(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Sampled]:
-        """An output for each prompt, in their order, sampled with the numbers of its seed."""
+    def sample(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[list[int]]:
+        """The tokens of an output for each prompt, the ending one among them if it ended, by its seed's numbers."""
         keys = [prompt.key() for prompt in prompts]
         order = sorted(range(len(prompts)), key=lambda number: (keys[number], number))
-        found: dict[int, Sampled] = {}
-        for start in range(0, len(order), self._rows):
-            chosen = order[start : start + self._rows]
+        found: dict[int, list[int]] = {}
+        for chosen in in_blocks(order, self._rows):
             column = len(prompts[chosen[-1]].ids)
             alike = [list(own) for _, own in groupby(chosen, key=keys.__getitem__)]
             firsts, repeats = [prompts[own[0]] for own in alike], [len(own) for own in alike]
@@ -241,8 +228,8 @@ class Decoder:
             assert self._batch is not None
             lengths = [len(prompts[number].ids) for number in chosen]
             self._batch.begin(lengths, [seeds[number] for number in chosen], following, column)
-            for index, output in self._finish(self._batch, logits, len(chosen), column).items():
-                found[chosen[index]] = output
+            outputs = self._finish(self._batch, logits, len(chosen), column)
+            found |= {chosen[index]: ids for index, ids in outputs.items()}
         return [found[number] for number in range(len(prompts))]
 
     def _prefill(
@@ -301,9 +288,9 @@ class Decoder:
             self._batch = Batch(like, rows, width, self._sampling, self._precision)
         return self._batch
 
-    def _finish(self, batch: Batch, logits: torch.Tensor, rows: int, column: int) -> dict[int, Sampled]:
+    def _finish(self, batch: Batch, logits: torch.Tensor, rows: int, column: int) -> dict[int, list[int]]:
         """Samples to the end; outputs by their index in the batch."""
-        found: dict[int, Sampled] = {}
+        found: dict[int, list[int]] = {}
         owners = list(range(rows))
         batch.take(rows, logits)
         for count in range(1, self._sampling.max_tokens + 1):
@@ -313,18 +300,12 @@ class Decoder:
                 left = [index for index, end in enumerate(ended) if not (end or last)]
                 if not left or self.stepper.rows(len(left)) < self.stepper.rows(len(owners)):
                     gone = [index for index, end in enumerate(ended) if end or last]
-                    found |= self._harvest(batch, gone, owners, count)
+                    for index, ids in zip(gone, batch.ids[gone, :count].tolist(), strict=True):
+                        length = next((n + 1 for n, token in enumerate(ids) if token in self._sampling.ends), count)
+                        found[owners[index]] = ids[:length]
                     owners = [owners[index] for index in left]
                     if not owners:
                         break
                     batch.keep(torch.tensor(left, device=logits.device), column + count)
             self.stepper.step(batch, self.stepper.rows(len(owners)), self.stepper.width(column + count))
-        return found
-
-    def _harvest(self, batch: Batch, indices: Sequence[int], owners: Sequence[int], count: int) -> dict[int, Sampled]:
-        found, rows = {}, torch.tensor(indices, device=batch.ids.device)
-        columns = (own[rows, :count].tolist() for own in (batch.ids, batch.logprobs))
-        for index, ids, logprobs in zip(indices, *columns, strict=True):
-            length = next((n + 1 for n, token in enumerate(ids) if token in self._sampling.ends), count)
-            found[owners[index]] = Sampled(ids[:length], logprobs[:length])
         return found
