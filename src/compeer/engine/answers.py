@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from compeer.engine.attention import roomy_cache
@@ -128,7 +129,7 @@ class TorchReading:
             pieces = [own[-1:] if goes_on else [] for own, goes_on in zip(found, going, strict=True)]
         return found
 
-    def _feed(self, pieces: Pieces, pictures: Sequence[Sequence[Picture]] = ()) -> torch.Tensor:
+    def _feed(self, pieces: Pieces, pictures: Sequence[Sequence[Picture]] = ()) -> Tensor:
         """Feeds a piece to each row, the first ones with pictures; the logits after it."""
         ids, new = self._padded(pieces, left=True)
         self._mask = torch.cat([self._mask, new], dim=1)
@@ -141,14 +142,14 @@ class TorchReading:
             inputs = {"position_ids": positions + self._shift}
         return last_logits(self._network, ids, self._cache, attention_mask=self._mask, **inputs)
 
-    def _padded(self, pieces: Pieces, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    def _padded(self, pieces: Pieces, left: bool) -> tuple[Tensor, Tensor]:
         """Pieces as one table of tokens, and which of them are real."""
         side, rows = "left" if left else "right", [torch.tensor(piece, dtype=torch.long) for piece in pieces]
         filled = pad_sequence(rows, batch_first=True, padding_value=self._pad, padding_side=side)
         real = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side=side)
         return self._on_device(filled), self._on_device(real)
 
-    def _on_device(self, values: Any) -> torch.Tensor:
+    def _on_device(self, values: Any) -> Tensor:
         """Numbers on the network's device, which goes on computing while it is given them."""
         tensor = torch.as_tensor(values)
         cuda = self._device.type == "cuda"

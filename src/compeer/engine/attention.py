@@ -8,6 +8,7 @@ takes about as long as the attention itself.
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, DynamicLayer
@@ -20,8 +21,8 @@ _ALIGNED = 16
 
 
 def grouped_attention(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **others: Any
-) -> tuple[torch.Tensor, None]:
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **others: Any
+) -> tuple[Tensor, None]:
     """Attention of one new token a row, without copying keys for the heads that share them; else the usual one."""
     if query.shape[2] > 1:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **others)  # type: ignore[no-any-return]
@@ -29,8 +30,8 @@ def grouped_attention(
 
 
 def folded_attention(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **others: Any
-) -> tuple[torch.Tensor, None]:
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **others: Any
+) -> tuple[Tensor, None]:
     """The same for any number of tokens that have a mask; without one torch's own way needs no copies."""
     if attention_mask is None or attention_mask.dtype != torch.bool or others.get("position_bias") is not None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **others)  # type: ignore[no-any-return]
@@ -39,17 +40,17 @@ def folded_attention(
 
 
 def _by_groups(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None, scaling: float | None
-) -> tuple[torch.Tensor, None]:
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scaling: float | None
+) -> tuple[Tensor, None]:
     rows, heads, length, size = query.shape
     folded = query.reshape(rows, key.shape[1], heads // key.shape[1] * length, size)
     answer = functional.scaled_dot_product_attention(folded, key, value, attn_mask=bias, scale=scaling)
     return answer.reshape(rows, heads, length, size).transpose(1, 2).contiguous(), None
 
 
-def _bias(mask: torch.Tensor, shared: int, dtype: torch.dtype) -> torch.Tensor:
+def _bias(mask: Tensor, shared: int, dtype: torch.dtype) -> Tensor:
     """A mask as what is added to the scores of all queries that share keys; made once, all layers have the same."""
-    known: torch.Tensor | None = getattr(mask, "_folded_bias", None)
+    known: Tensor | None = getattr(mask, "_folded_bias", None)
     if known is None:
         rows, one, length, width = mask.shape
         aligned = -(-width // _ALIGNED) * _ALIGNED  # else torch would copy it into such a place in every layer
@@ -75,13 +76,11 @@ def attend(network: Any, how: str) -> None:
 class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
     """A layer's keys and values in tensors that are larger than they need be: what is new is written, not joined."""
 
-    keys: torch.Tensor
-    values: torch.Tensor
-    _room: tuple[torch.Tensor, ...] | None = None
+    keys: Tensor
+    values: Tensor
+    _room: tuple[Tensor, ...] | None = None
 
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         used, new = self.get_seq_length(), (key_states, value_states)
         if not used:
             return super().update(key_states, value_states, *args, **kwargs)  # type: ignore[no-any-return]
@@ -94,7 +93,7 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
         self.keys, self.values = (room[:, :, :needed] for room in self._room)
         return self.keys, self.values
 
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
+    def batch_select_indices(self, indices: Tensor) -> None:
         super().batch_select_indices(indices)
         self._room = None
 

@@ -82,9 +82,8 @@ def _product(_: Any, numbers: Any, start: Any, weight: Any, first: Any, count: A
             parts = at(one, builder.add(given[1], done)), at(other, builder.add(given[3], done))
             builder.store(builder.call(call, [*parts, builder.load(total)]), total)
         add = ir.FunctionType(ir.IntType(32), [sums])
-        return builder.call(
-            cgutils.get_or_insert_function(builder.module, add, "llvm.vector.reduce.add.v16i32"), [builder.load(total)]
-        )
+        added = cgutils.get_or_insert_function(builder.module, add, "llvm.vector.reduce.add.v16i32")
+        return builder.call(added, [builder.load(total)])
 
     return types.int32(numbers, start, weight, first, count), write
 

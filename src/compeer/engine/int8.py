@@ -23,6 +23,7 @@ import torch
 from torch.nn import functional
 
 from compeer.engine.gguf import Pair, check_room, int8_folder, made, opened, progress_in_bytes, read_pairs, unpacked
+from compeer.engine.llama import Ids
 from compeer.engine.matrices import WIDTH, Matrix, Narrow, Rotation, compiler, in_eight, together
 from compeer.errors import InputError
 from compeer.io import Frozen
@@ -65,13 +66,14 @@ def is_supported(path: Path) -> bool:
     return has_eight_bits() and path.is_file() and (int8_folder(path).is_dir() or _shape(opened(path)) is not None)
 
 
-_Weights: TypeAlias = tuple[_Shape, dict[str, torch.Tensor], dict[str, torch.Tensor]]
+_Tensors: TypeAlias = dict[str, torch.Tensor]
+_Weights: TypeAlias = tuple[_Shape, _Tensors, _Tensors]
 _Variant: TypeAlias = "tuple[dict[str, Matrix], dict[str, Narrow], Fused | None]"
 """Matrices, what adapters add to them, and the layers as one function."""
 
 
 class Int8:
-    """A model file and room for `sequences` sequences of up to `width` tokens. For one thread at a time."""
+    """A model file and room for `sequences` sequences of up to `width` tokens, with the calls of `llama.Llama`."""
 
     def __init__(self, path: Path, sequences: int, width: int) -> None:
         self.path, self.sequences = path, sequences
@@ -101,7 +103,6 @@ class Int8:
         self._cells = torch.empty(0)
 
     def use(self, adapter: Path | None) -> None:
-        """Computes with these adapters from now on, or without any; a file is loaded once."""
         if adapter and adapter not in self._variants:
             with torch.inference_mode(False):  # the threads that unpack a file do not inherit it
                 self._variants[adapter] = self._variant(adapter)
@@ -109,16 +110,13 @@ class Int8:
         self._fine = adapter in self.exact
 
     @torch.inference_mode()
-    def decode(
-        self, sequences: Sequence[int], positions: Sequence[int], tokens: Sequence[int], wanted: Sequence[bool]
-    ) -> npt.NDArray[np.float32]:
+    def decode(self, sequences: Ids, positions: Ids, tokens: Ids, wanted: Sequence[bool]) -> npt.NDArray[np.float32]:
         """Computes tokens; the logits after those that are wanted, in their order. A sequence's stand together."""
-        runs, start = [], 0
+        runs, end = [], 0
         for sequence, own in groupby(sequences):
-            end = start + len(list(own))
+            start, end = end, end + len(list(own))
             runs.append(_Run(sequence, start, end, positions[start], self._shape))
             self._lengths[sequence] = positions[end - 1] + 1
-            start = end
         hidden = self._embedded(tokens)
         if self._few and len(tokens) <= self._few.most:
             self._few.run(hidden.numpy(), sequences, positions, self._cells.numpy())
@@ -133,18 +131,15 @@ class Int8:
         return logits
 
     def cut(self, sequence: int, length: int) -> None:
-        """Forgets what a sequence holds after so many tokens."""
         self._lengths[sequence] = min(length, self._lengths[sequence])
 
     def clear(self) -> None:
         self._lengths = [0] * self.sequences
 
     def state(self, sequence: int) -> bytes:
-        """The keys and values of a sequence, to be put back later, or elsewhere."""
         return self._cells[:, :, sequence, :, : self._lengths[sequence]].numpy().tobytes()
 
     def restore(self, sequence: int, state: bytes) -> bool:
-        """Puts keys and values into a sequence instead of its own; False where they do not fit."""
         layers, two, _, keys, width, size = self._cells.shape
         length, rest = divmod(len(state), 4 * layers * two * keys * size)
         if rest or length > width:
@@ -313,9 +308,8 @@ def _weights(path: Path, adapter: Path | None = None, pairs: Mapping[str, Narrow
 
     def fill(to: Path) -> None:
         shape, embedding, weights = _unpacked(path, pairs)
-        check_room(
-            to, sum(one.nbytes for one in (*embedding.values(), *weights.values())), f"{path.name} in eight bits"
-        )
+        size = sum(one.nbytes for one in (*embedding.values(), *weights.values()))
+        check_room(to, size, f"{path.name} in eight bits")
         save_file(embedding, to / "embedding.safetensors")
         save_file(weights, to / "weights.safetensors")
         (to / "shape.json").write_text(shape.model_dump_json(), "utf-8")
@@ -326,9 +320,7 @@ def _weights(path: Path, adapter: Path | None = None, pairs: Mapping[str, Narrow
     return shape, load_file(folder / "embedding.safetensors"), load_file(folder / "weights.safetensors")
 
 
-def _laid_out(
-    weights: dict[str, torch.Tensor], turned: bool = False
-) -> tuple[dict[str, Matrix], dict[str, torch.Tensor]]:
+def _laid_out(weights: _Tensors, turned: bool = False) -> tuple[dict[str, Matrix], _Tensors]:
     """Weights as matrices, and what is left of them as vectors."""
     fine = ("ffn_down", "qkv", "attn_output") if turned else "ffn_down"
     names = sorted(name for name in weights if weights[name].ndim == 2)

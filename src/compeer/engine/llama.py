@@ -31,6 +31,7 @@ _WIDTH, _BATCH, _SMALL_BATCH, _SEQUENCES, _THREADS, _READING_THREADS, _FLASH = 0
 _KEYS, _VALUES, _FLOAT32, _FLOAT16 = 104, 108, 0, 1
 _SMALL = 64 << 20  # models of fewer bytes compute attention in float32: that costs little there, and nothing is rounded
 BATCH = 256  # tokens that are computed in one call, at most
+Ids = Sequence[int]
 
 
 class _Settings(ctypes.Structure):
@@ -84,9 +85,8 @@ def _library() -> Any:
         found = ctypes.CDLL(str(paths[0]))
         for name, kinds in _INTERFACE["functions"].items():
             function = getattr(found, name)
-            function.restype, *function.argtypes = (
-                _TYPES[kind] if kind in _TYPES else getattr(ctypes, f"c_{kind}") for kind in kinds
-            )
+            types = (_TYPES[kind] if kind in _TYPES else getattr(ctypes, f"c_{kind}") for kind in kinds)
+            function.restype, *function.argtypes = types
     except OSError as error:
         do = "It needs libgomp1, a package of every Linux."
         raise InputError(f"llama.cpp cannot be loaded: {error}", file=paths[0], do=do) from error
@@ -166,9 +166,7 @@ class Llama:
             raise RuntimeError("llama.cpp refuses the adapters")
         self._used = adapter
 
-    def decode(
-        self, sequences: Sequence[int], positions: Sequence[int], tokens: Sequence[int], wanted: Sequence[bool]
-    ) -> npt.NDArray[np.float32]:
+    def decode(self, sequences: Ids, positions: Ids, tokens: Ids, wanted: Sequence[bool]) -> npt.NDArray[np.float32]:
         """Computes tokens, at most `BATCH` of them; the logits after those that are wanted, in their order."""
         count = len(tokens)
         ids, where, own = (np.asarray(one, dtype=np.int32) for one in (tokens, positions, sequences))

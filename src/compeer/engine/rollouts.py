@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.generation.logits_process import (
@@ -51,8 +52,8 @@ class Prompt:
     """What an output answers: tokens, and the pictures among them as the network takes them."""
 
     ids: tuple[int, ...]
-    pixels: torch.Tensor | None = None
-    grids: torch.Tensor | None = None
+    pixels: Tensor | None = None
+    grids: Tensor | None = None
 
     def key(self) -> tuple[int, tuple[int, ...], bytes]:
         """Sorts prompts by length; equal for equal prompts."""
@@ -83,9 +84,7 @@ class RolloutSampling:
         return [cut for cut in cuts if cut]
 
 
-def sample_tokens(
-    logits: torch.Tensor, uniform: torch.Tensor, temperature: float, cuts: Sequence[LogitsProcessor]
-) -> torch.Tensor:
+def sample_tokens(logits: Tensor, uniform: Tensor, temperature: float, cuts: Sequence[LogitsProcessor]) -> Tensor:
     """A token for each row, (rows, 1); `uniform`, one number a row, picks by inverse CDF."""
     scores = logits.float() / (temperature or 1.0)
     for cut in cuts:
@@ -110,7 +109,7 @@ class Batch:
         self._ends = torch.tensor(sampling.ends, dtype=torch.long, device=device)
         self._temperature, self._cuts = sampling.temperature, sampling.cuts(device)
 
-    def begin(self, lengths: Sequence[int], seeds: Sequence[int], positions: torch.Tensor, column: int) -> None:
+    def begin(self, lengths: Sequence[int], seeds: Sequence[int], positions: Tensor, column: int) -> None:
         """Takes in rows whose prompts, of these lengths, end before `column`, each with the numbers of its seed."""
         rows, device = len(lengths), self.slots.device
         uniform = np.stack([generator(seed, "tokens").random(self.uniform.shape[1]) for seed in seeds])
@@ -121,7 +120,7 @@ class Batch:
         self.ended.fill_(False)
         self.count.zero_()
 
-    def take(self, rows: int, logits: torch.Tensor) -> None:
+    def take(self, rows: int, logits: Tensor) -> None:
         """Samples the next token of the first rows, and keeps it."""
         uniform = self.uniform[:rows].index_select(1, self.count)
         self.token[:rows] = token = sample_tokens(logits, uniform, self._temperature, self._cuts)
@@ -130,7 +129,7 @@ class Batch:
         self.ended[:rows].logical_or_((token == self._ends).any(1))
         self.count.add_(1)
 
-    def keep(self, indices: torch.Tensor, columns: int) -> None:
+    def keep(self, indices: Tensor, columns: int) -> None:
         """Moves these rows to the front, with their first columns."""
         rows = len(indices)
         for own in (self.token, self.uniform, self.ids, self.ended):
@@ -234,10 +233,10 @@ class Decoder:
 
     def _prefill(
         self, prompts: Sequence[Prompt], repeats: Sequence[int], rows: int, column: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """Computes each prompt once and lays its keys and values in all its rows; logits and positions that follow."""
-        logits: list[torch.Tensor] = []
-        positions: list[torch.Tensor] = []
+        logits: list[Tensor] = []
+        positions: list[Tensor] = []
         row = start = 0
         while start < len(prompts):
             end = start + 1
@@ -255,7 +254,7 @@ class Decoder:
             row, start = until, end
         return torch.cat(logits), torch.cat(positions)
 
-    def _read(self, prompts: Sequence[Prompt]) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    def _read(self, prompts: Sequence[Prompt]) -> tuple[Any, Tensor, Tensor]:
         """The prompts' cache, the logits after them, and the position of what follows."""
         device = self._network.device
         tokens = [torch.tensor(prompt.ids) for prompt in prompts]
@@ -288,7 +287,7 @@ class Decoder:
             self._batch = Batch(like, rows, width, self._sampling, self._precision)
         return self._batch
 
-    def _finish(self, batch: Batch, logits: torch.Tensor, rows: int, column: int) -> dict[int, list[int]]:
+    def _finish(self, batch: Batch, logits: Tensor, rows: int, column: int) -> dict[int, list[int]]:
         """Samples to the end; outputs by their index in the batch."""
         found: dict[int, list[int]] = {}
         owners = list(range(rows))

@@ -107,10 +107,8 @@ def _fetch(base: Base, url: str, unfinished: Path, done: int) -> None:
             raise NotThere(f"it answered {answer.status_code} for {base.repository}/{base.file}")
         if answer.status_code == 200:
             done = 0
-        with (
-            unfinished.open("ab" if done else "wb") as file,
-            progress_in_bytes(f"{base.title} from the hub", base.bytes, done) as count,
-        ):
+        counting = progress_in_bytes(f"{base.title} from the hub", base.bytes, done)
+        with unfinished.open("ab" if done else "wb") as file, counting as count:
             for piece in answer.iter_bytes():
                 done += len(piece)
                 if done > base.bytes:

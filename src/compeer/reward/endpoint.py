@@ -18,7 +18,6 @@ from typing import Any
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.pipeline import in_blocks
 from compeer.reward import conversation
-from compeer.reward.anti_gaming import quoted
 from compeer.reward.conversation import BEFORE_VERDICT, Case, JudgeForm, JudgeQuestion, prompt_text
 from compeer.reward.score import Answers, Judgment, Unscored
 from compeer.ser.asking import Answer, AnswerFault, Read, ask_until_read, data_url
@@ -47,19 +46,16 @@ class ModelJudge:
     ) -> None:
         self.form = form or JudgeForm()
         self.name = model.name
-        self._model, self._both_orders, self._media = model, both_orders, media
-        own: Message = {"role": "system", "content": conversation.system_message(self.form)["content"]}
-        self._system = own if trained else untrained_system(self.form)
-        self._trained = trained
+        self._model, self._trained, self._both_orders, self._media = model, trained, both_orders, media
+        self._system = conversation.system_message(self.form) if trained else untrained_system(self.form)
         self._sampling = Sampling(temperature=0, max_tokens=192 if self.form.reasons else 16)
         self._progress = progress or (lambda done: None)
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """A judgment for each case, in their order."""
         return asyncio.run(self.ajudge(cases))
 
     async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """A judgment for each case, in their order; many are asked about at the same time."""
+        """Many are asked about at the same time."""
         asked = [self._begin(case) for case in cases]
         left = [len(chats) for chats in asked]
         self._progress(left.count(0))
@@ -112,8 +108,8 @@ class ModelJudge:
             branch.pictures = []  # they are large, and there may be thousands of cases
 
     async def _answers(self, asked: Sequence[tuple[_AskedBranch, JudgeQuestion]]) -> list[Answer[str]]:
-        grammars = {question.words: verdict_grammar(question.words, self.form.reasons) for _, question in asked}
-        requests = [Request(branch.messages_with(one), grammar=grammars[one.words]) for branch, one in asked]
+        reasons = self.form.reasons
+        requests = [Request(own.messages_with(one), grammar=verdict_grammar(one.words, reasons)) for own, one in asked]
 
         def read(index: int, generation: Generation) -> str | AnswerFault:
             if generation.cut_off:
@@ -167,12 +163,10 @@ def _judgment(case: Case, form: JudgeForm, chats: Sequence[_AskedBranch]) -> Jud
     for number, branch in enumerate(chats):
         first = case.candidate_first
         for question, answer in (one for one in branch.answers if one[0].asked):
-            found.add(question, [float(word == answer.value) for word in question.words], number, first)
+            reason = answer.text.rpartition(BEFORE_VERDICT)[0].strip() or None
+            found.add(question, [float(word == answer.value) for word in question.words], number, first, reason)
             if question.part == "response":
                 first = not first  # a second comparison in the same chat is in the other order
-            reason, label, _ = answer.text.rpartition(BEFORE_VERDICT)
-            if label and reason.strip() and question.part != "kind":
-                found.reasons.setdefault(question.part, quoted(reason, len(reason)))
     return found.judgment(case, form, conversation.void_response(case, form))
 
 

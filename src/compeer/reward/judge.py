@@ -44,7 +44,6 @@ class LocalJudge:
         model: str | Path,
         batch_size: int = 8,
         device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
         progress: Callable[[int], None] | None = None,
         *,
         form: JudgeForm | None = None,
@@ -59,8 +58,7 @@ class LocalJudge:
         prepared = cpu_files(model, "judge") if network is None and device.type == "cpu" else None
         folder = (prepared.card or prepared.tokenizer) if prepared else model_folder(model)
         card = model_card(folder)
-        self.name = str(model)
-        self.form = form or form_of(card)
+        self.name, self.form = str(model), form or form_of(card)
         self.threshold = card.get("threshold", 0.5) if threshold is None else threshold
         if not 0 <= self.threshold <= 1:
             problem = f"the threshold {self.threshold} is no probability."
@@ -80,13 +78,12 @@ class LocalJudge:
             self._begin, self._limit = lambda rows: CpuReading(engine, len(rows)), engine.width
             self._batch_size = 1  # one case after the other: what its branches share stays at hand
         else:
-            own = network or networks.load_network(folder, device, dtype or networks.fast_dtype(device))
+            own = network or networks.load_network(folder, device, networks.fast_dtype(device))
             if network is None and not self._reader:  # one that is given may be in training, and stays as it is
                 attend(own, FOLDED)
             self._begin, self._limit = partial(self._begin_on_torch, own), networks.position_limit(own)
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """A judgment for each case, in their order."""
         found: dict[int, Judgment | Unscored] = {}
         lengths = [sum(len(utterance.text) for utterance in case.history) for case in cases]
         order = sorted(range(len(cases)), key=lengths.__getitem__)  # equal lengths together: little padding
@@ -96,7 +93,6 @@ class LocalJudge:
         return [found[number] for number in range(len(cases))]
 
     async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """The same in a thread of its own, for async callers."""
         return await asyncio.to_thread(self.judge, cases)
 
     def pieces(self, case: Case, branch: int = 0) -> tuple[list[JudgeQuestion], list[list[int]]]:
@@ -215,10 +211,8 @@ class LocalJudge:
         """Takes a verdict's probabilities; the next round follows the likeliest word."""
         word = question.words[max(range(len(values)), key=values.__getitem__)] if question.asked else "False"
         if question.asked:
-            to.add(question, values, row.number, row.candidate_first)
-            if self.form.reasons and question.part != "kind":
-                text = self._tokenizer.decode(reason, skip_special_tokens=True)
-                to.reasons.setdefault(question.part, quoted(text, len(text)))
+            text = self._tokenizer.decode(reason, skip_special_tokens=True) if self.form.reasons else None
+            to.add(question, values, row.number, row.candidate_first, text)
         row.unfed = list(self._words.answers[word])
 
 

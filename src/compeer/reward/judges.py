@@ -91,7 +91,6 @@ class PairJudge:
         self.name = f"{process.name} + {outcome.name}"
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """A judgment for each case, in their order."""
         return [join(*pair) for pair in zip(self._process.judge(cases), self._outcome.judge(cases), strict=True)]
 
     async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:

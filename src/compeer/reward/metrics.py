@@ -262,10 +262,8 @@ def calibration_metrics(
         came_true = np.isin(verdicts.truth, _GOOD if part == "response" else [1]).astype(np.float64)
         values = verdicts.probabilities
         gaps = values - came_true
-        mass, width = (
-            _sampled_error(gaps, bins_of(values, how, bins), verdicts.dialogues, weights)
-            for how in ("equal mass", "equal width")
-        )
+        every = [bins_of(values, how, bins) for how in ("equal mass", "equal width")]
+        mass, width = (_sampled_error(gaps, own, verdicts.dialogues, weights) for own in every)
         (squares,) = group_means(verdicts.dialogues, [gaps**2], weights)
         found[part] = {
             "judged": len(verdicts),

@@ -97,11 +97,8 @@ def ask_rounds(
             if reason_tokens:
                 asked = [question.asked for question in questions]
                 written = reading.write(pieces, asked, words.ends_reason, reason_tokens)
-                missing = words.ids(MISSING_REASON)
-                found = [
-                    words.reason(own) if is_asked else (missing, missing + words.before)
-                    for own, is_asked in zip(written, asked, strict=True)
-                ]
+                missing, pairs = words.ids(MISSING_REASON), zip(written, asked, strict=True)
+                found = [words.reason(own) if wanted else (missing, missing + words.before) for own, wanted in pairs]
                 reasons, pieces = [reason for reason, _ in found], [piece for _, piece in found]
             answers = [[words.first[word] for word in question.words] for question in questions]
             values = reading.probabilities(pieces, answers)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field
 
 from compeer.reasoning import STEPS, ParsedTurn, Part
-from compeer.reward.anti_gaming import COPIED_REFERENCE
+from compeer.reward.anti_gaming import COPIED_REFERENCE, quoted
 from compeer.reward.conversation import Case, JudgeForm, JudgeQuestion, carried_out, preferred
 from compeer.reward.second_pass import PassWeights, weighed
 from compeer.ser.record import ACCEPTABLE, Preferred
@@ -66,9 +66,11 @@ class Judge(Protocol):
     @property
     def name(self) -> str: ...
 
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]: ...
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        """A judgment for each case, in their order."""
 
-    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]: ...
+    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        """The same for async callers."""
 
 
 @dataclass
@@ -82,12 +84,16 @@ class Answers:
     """The probability of each strategy of the response, each time this was asked."""
     reasons: dict[Part, str] = field(default_factory=dict)
 
-    def add(self, question: JudgeQuestion, probabilities: Sequence[float], branch: int, candidate_first: bool) -> None:
-        """Takes the probabilities of the words that may answer a question, in their order."""
+    def add(
+        self, question: JudgeQuestion, probabilities: Sequence[float], branch: int, first: bool, reason: str | None
+    ) -> None:
+        """Takes the probabilities of the words that may answer a question; `first`: the candidate comes first."""
         answer = dict(zip(question.words, probabilities, strict=True))
+        if reason is not None and question.part != "kind":
+            self.reasons.setdefault(question.part, quoted(reason, len(reason)))
         if question.part == "response":
-            order: Order = "candidate first" if candidate_first else "reference first"
-            named = {preferred(word, candidate_first): value for word, value in answer.items()}
+            order: Order = "candidate first" if first else "reference first"
+            named = {preferred(word, first): value for word, value in answer.items()}
             self.compared.setdefault(order, {})[branch] = named
         elif question.part == "kind":
             self.kinds.append(answer)
