@@ -18,20 +18,17 @@ from transformers.masking_utils import sdpa_mask
 GROUPED, FOLDED = "compeer_grouped", "compeer_folded"
 _ROOM = 256  # so many more tokens than it must hold a cache has room for when it grows
 _ALIGNED = 16
+Attended = tuple[Tensor, None]  # as transformers wants it: what was found, and no weights
 
 
-def grouped_attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **others: Any
-) -> tuple[Tensor, None]:
+def grouped(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **others: Any) -> Attended:
     """Attention of one new token a row, without copying keys for the heads that share them; else the usual one."""
     if query.shape[2] > 1:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **others)  # type: ignore[no-any-return]
     return _by_groups(query, key, value, attention_mask, others.get("scaling"))
 
 
-def folded_attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **others: Any
-) -> tuple[Tensor, None]:
+def folded(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **others: Any) -> Attended:
     """The same for any number of tokens that have a mask; without one torch's own way needs no copies."""
     if attention_mask is None or attention_mask.dtype != torch.bool or others.get("position_bias") is not None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **others)  # type: ignore[no-any-return]
@@ -39,12 +36,10 @@ def folded_attention(
     return _by_groups(query, key, value, bias, others.get("scaling"))
 
 
-def _by_groups(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scaling: float | None
-) -> tuple[Tensor, None]:
+def _by_groups(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scaling: float | None) -> Attended:
     rows, heads, length, size = query.shape
-    folded = query.reshape(rows, key.shape[1], heads // key.shape[1] * length, size)
-    answer = functional.scaled_dot_product_attention(folded, key, value, attn_mask=bias, scale=scaling)
+    asked = query.reshape(rows, key.shape[1], heads // key.shape[1] * length, size)
+    answer = functional.scaled_dot_product_attention(asked, key, value, attn_mask=bias, scale=scaling)
     return answer.reshape(rows, heads, length, size).transpose(1, 2).contiguous(), None
 
 
@@ -60,7 +55,7 @@ def _bias(mask: Tensor, shared: int, dtype: torch.dtype) -> Tensor:
     return known
 
 
-for _name, _attention in ((GROUPED, grouped_attention), (FOLDED, folded_attention)):
+for _name, _attention in ((GROUPED, grouped), (FOLDED, folded)):
     AttentionInterface.register(_name, _attention)
     # without a mask of its own, tokens that follow others in a cache would attend to the wrong ones
     AttentionMaskInterface.register(_name, sdpa_mask)

@@ -47,6 +47,8 @@ from compeer.models.client import EndpointModel
 if TYPE_CHECKING:
     import torch
 
+    Weights = Mapping[str, torch.Tensor]
+
 _CONFIG = "adapter_config.json"
 Use = Literal["chat", "serve", "judge"]  # one person talks, many do, or outputs are judged
 
@@ -131,7 +133,7 @@ def _merge(name: str, to: Path) -> None:
     shutil.copyfile(adapters / "compeer.json", to / "compeer.json")
 
 
-def add_adapters(weights: Mapping[str, torch.Tensor], adapters: Path) -> dict[str, torch.Tensor]:
+def add_adapters(weights: Weights, adapters: Path) -> dict[str, torch.Tensor]:
     """The weights with the changes added that a folder of adapters holds."""
     from safetensors.torch import load_file
 
@@ -139,9 +141,7 @@ def add_adapters(weights: Mapping[str, torch.Tensor], adapters: Path) -> dict[st
     return merged_weights(weights, load_file(adapters / ADAPTERS), config["lora_alpha"] / config["r"])
 
 
-def merged_weights(
-    weights: Mapping[str, torch.Tensor], adapters: Mapping[str, torch.Tensor], scale: float
-) -> dict[str, torch.Tensor]:
+def merged_weights(weights: Weights, adapters: Weights, scale: float) -> dict[str, torch.Tensor]:
     """The weights with LoRA adapters added to them where they lie, W + scale B A; the adapters by peft's names."""
     for name in sorted(adapters):
         owner, is_lora, _ = name.removeprefix("base_model.model.").partition(".lora_A.")

@@ -90,7 +90,6 @@ class Verdicts:
         return len(self.truth)
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> Verdicts:
-        """The entries that are chosen."""
         names = ("dialogues", "truth", "verdicts", "probabilities", "sources", "kinds")
         return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
@@ -111,9 +110,8 @@ def part_verdicts(records: Sequence[SerRecord], judgments: Judgments, part: Part
         elif record.labels is not None and not math.isnan(judgment.steps.get(part, math.nan)):
             step, verdict = getattr(record.labels, part), int(judgment.step(part))
             rows.append((dialogue, int(step.value), verdict, judgment.steps[part], step.source, step.kind))
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 6
     types: list[Any] = [np.int64, np.int64, np.int64, np.float64, object, object]
-    arrays = (np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True))
+    arrays = (np.array([row[column] for row in rows], dtype=kind) for column, kind in enumerate(types))
     size = (len(indices), len(PREFERENCES) if part == "response" else 2)
     return Verdicts(part, size, *arrays)
 

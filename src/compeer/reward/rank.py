@@ -27,6 +27,7 @@ from compeer.statistics import generator, words
 
 COMPARE_ALL = 8  # outputs up to which each is compared with each
 
+Outputs = Sequence[ParsedTurn]
 Ask = tuple[int, int | None]  # a candidate, and the output it is compared with
 
 
@@ -41,19 +42,15 @@ class Ranked:
     problem: str | None = None
 
 
-def rank(
-    judge: Judge, history: Sequence[Utterance], outputs: Sequence[ParsedTurn], anchors: int | None = None, seed: int = 0
-) -> list[Ranked]:
-    """The outputs from the best to the worst; each is compared with `anchors` of them (`anchors_of` says which)."""
-    return asyncio.run(arank(judge, history, outputs, anchors, seed))
+def rank(judge: Judge, history: Sequence[Utterance], outputs: Outputs, seed: int = 0) -> list[Ranked]:
+    """The outputs from the best to the worst; each is compared with its anchors."""
+    return asyncio.run(arank(judge, history, outputs, seed))
 
 
-async def arank(
-    judge: Judge, history: Sequence[Utterance], outputs: Sequence[ParsedTurn], anchors: int | None = None, seed: int = 0
-) -> list[Ranked]:
+async def arank(judge: Judge, history: Sequence[Utterance], outputs: Outputs, seed: int = 0) -> list[Ranked]:
     """`rank` for callers that are async."""
     responses = {index: _response(output) for index, output in enumerate(outputs) if output.complete}
-    chosen = anchors_of(responses, anchors, seed)
+    chosen = anchors_of(responses, seed)
     asked = comparisons(responses, chosen)
     cases = [Case(tuple(history), outputs[one], None if other is None else responses[other]) for one, other in asked]
     found = dict(zip(asked, await judge.ajudge(cases), strict=True))
@@ -73,12 +70,12 @@ async def arank(
     return ranked
 
 
-def anchors_of(responses: Mapping[int, str], count: int | None, seed: int) -> list[int]:
-    """Which outputs the others are compared with: all up to eight, else ⌈log₂ n⌉ + 1 or `count`, sampled by text."""
+def anchors_of(responses: Mapping[int, str], seed: int) -> list[int]:
+    """Which outputs the others are compared with: all up to eight, else ⌈log₂ n⌉ + 1, sampled by text."""
     few = len(responses) <= COMPARE_ALL
-    wanted = count if count is not None else len(responses) if few else math.ceil(math.log2(len(responses))) + 1
+    wanted = len(responses) if few else math.ceil(math.log2(len(responses))) + 1
     sampled = sorted(responses, key=lambda index: (generator(seed, "anchors", responses[index]).random(), index))
-    return sorted(sampled[: max(1, wanted)])
+    return sorted(sampled[:wanted])
 
 
 def comparisons(responses: Mapping[int, str], anchors: Sequence[int]) -> list[Ask]:

@@ -17,7 +17,7 @@ from compeer.reasoning import STEPS, STRATEGIES, Part
 from compeer.ser.record import ACCEPTABLE, PREFERENCES, Preferred, SerRecord
 
 if TYPE_CHECKING:
-    from compeer.reward.score import Judgment, Unscored
+    from compeer.reward.metrics import Judgments, Records
 
 LEAST = 1e-4  # probabilities are kept this far from 0 and 1
 FEWEST = 50  # records below which nothing is fitted
@@ -75,9 +75,7 @@ def weighed(
     return {value: found[value] for value in PREFERENCES}
 
 
-def fit_weights(
-    records: Sequence[SerRecord], judgments: Sequence[Judgment | Unscored], cost: float
-) -> PassWeights | None:
+def fit_weights(records: Records, judgments: Judgments, cost: float) -> PassWeights | None:
     """The weights that fit known preferences, of known strategies if there are enough; None where there are too few."""
     every = zip(records, judgments, strict=True)
     pairs = [(one, judgment) for one, judgment in every if one.preference and len(getattr(judgment, "looks", ())) == 2]
