@@ -21,6 +21,7 @@ from compeer.engine.network import last_logits
 from compeer.engine.rows import Ending, NotWritten, Row, Sampling, common
 
 Pieces = Sequence[list[int]]  # the next tokens of each row
+Groups, Pictures = Sequence[Hashable], Sequence[Sequence[Picture]]
 
 
 class CpuReading:
@@ -67,13 +68,7 @@ class TorchReading:
 
     @torch.inference_mode()
     def __init__(
-        self,
-        network: Any,
-        pad: int,
-        reader: PictureReader | None,
-        first: Pieces,
-        groups: Sequence[Hashable],
-        pictures: Sequence[Sequence[Picture]],
+        self, network: Any, pad: int, reader: PictureReader | None, first: Pieces, groups: Groups, pictures: Pictures
     ) -> None:
         self._network, self._pad, self._reader, self._device = network, pad, reader, network.device
         members: dict[Hashable, list[int]] = {}
@@ -129,7 +124,7 @@ class TorchReading:
             pieces = [own[-1:] if goes_on else [] for own, goes_on in zip(found, going, strict=True)]
         return found
 
-    def _feed(self, pieces: Pieces, pictures: Sequence[Sequence[Picture]] = ()) -> Tensor:
+    def _feed(self, pieces: Pieces, pictures: Pictures = ()) -> Tensor:
         """Feeds a piece to each row, the first ones with pictures; the logits after it."""
         ids, new = self._padded(pieces, left=True)
         self._mask = torch.cat([self._mask, new], dim=1)

@@ -21,10 +21,12 @@ from llvmlite import binding, ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from torch import Tensor
 
 from compeer.engine.matrices import TOP, WIDTH, ZERO
 
 Array = npt.NDArray[Any]
+Stacks = Mapping[str, tuple[Array, Array]]  # the weights and scales of a part of all layers
 
 _RUNNING, _CORES = Path("/proc/loadavg"), os.cpu_count() or 1  # where Linux says how many threads are running now
 _pool = ThreadPoolExecutor(3, thread_name_prefix="compeer-rows")  # more do not read a large matrix faster
@@ -304,13 +306,7 @@ class Fused:
     most = 16  # tokens at a time; more are computed by torch, which uses all cores
 
     def __init__(
-        self,
-        stacks: Mapping[str, tuple[Array, Array]],
-        vectors: Mapping[str, torch.Tensor],
-        turns: torch.Tensor,
-        queries: int,
-        family: str,
-        eps: float,
+        self, stacks: Stacks, vectors: Mapping[str, Tensor], turns: Tensor, queries: int, family: str, eps: float
     ) -> None:
         self._parts = tuple(with_excess(*stacks[part]) for part in ("qkv", "attn_output", "gate_up", "ffn_down"))
         count, outputs = self._parts[0].scale.shape

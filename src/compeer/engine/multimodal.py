@@ -117,10 +117,8 @@ class PictureReader:
         """The pictures as the network takes them; nothing for no pictures."""
         if not pictures:
             return {}
-        return {
-            "pixel_values": torch.cat([picture.patches for picture in pictures]),
-            "image_grid_thw": torch.tensor([picture.grid for picture in pictures]),
-        }
+        patches, grids = zip(*((picture.patches, picture.grid) for picture in pictures), strict=True)
+        return {"pixel_values": torch.cat(patches), "image_grid_thw": torch.tensor(grids)}
 
 
 def inputs_beside_tokens(

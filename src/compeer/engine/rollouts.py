@@ -258,10 +258,8 @@ class Decoder:
         """The prompts' cache, the logits after them, and the position of what follows."""
         device = self._network.device
         tokens = [torch.tensor(prompt.ids) for prompt in prompts]
-        ids, mask = (
-            pad_sequence(own, batch_first=True, padding_side="left").to(device)
-            for own in (tokens, [torch.ones_like(row, dtype=torch.bool) for row in tokens])
-        )
+        real = [torch.ones_like(row, dtype=torch.bool) for row in tokens]
+        ids, mask = (pad_sequence(own, batch_first=True, padding_side="left").to(device) for own in (tokens, real))
         given = [(prompt.pixels, prompt.grids) for prompt in prompts if prompt.pixels is not None]
         names = ("pixel_values", "image_grid_thw")
         pictures = {name: torch.cat(own) for name, own in zip(names, zip(*given, strict=True), strict=False)}

@@ -68,10 +68,8 @@ def _from_first_source(base: Base, given: Path | None) -> Path:
         except NotThere as error:
             reasons.append(f"{name}: {error}")
             console.print(f"  {reasons[-1]}", highlight=False, markup=False, soft_wrap=True)
-    do = (
-        f"Connect and call again, or bring the file from elsewhere (https://huggingface.co/{base.repository}): "
-        f"compeer models get {base.name} --file {base.file}; its SHA-256 is {base.sha256}"
-    )
+    do = f"Connect and call again, or bring the file from elsewhere (https://huggingface.co/{base.repository}): "
+    do += f"compeer models get {base.name} --file {base.file}; its SHA-256 is {base.sha256}"
     raise InputError(f"{base.title} could not be had. " + "; ".join(reasons) + ".", do=do)
 
 

@@ -29,6 +29,7 @@ COMPARE_ALL = 8  # outputs up to which each is compared with each
 
 Outputs = Sequence[ParsedTurn]
 Ask = tuple[int, int | None]  # a candidate, and the output it is compared with
+Shares = Mapping[tuple[int, int], float]  # what an output wins of another
 
 
 @dataclass(frozen=True)
@@ -127,10 +128,7 @@ def won(response: Mapping[Preferred, float]) -> float:
 
 
 def ranking(
-    steps: Mapping[int, Mapping[Part, float]],
-    shares: Mapping[tuple[int, int], float],
-    anchors: Sequence[int],
-    failures: Mapping[int, str],
+    steps: Mapping[int, Mapping[Part, float]], shares: Shares, anchors: Sequence[int], failures: Mapping[int, str]
 ) -> list[Ranked]:
     """The outputs in order, from their step probabilities and from what each wins of each anchor.
 
