@@ -27,6 +27,7 @@ _THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
 _LABEL = re.compile(r"(?:verdict|判断|结论)\s*[:：]\s*", re.IGNORECASE)
 _AROUND = " \t*_`\"'“”‘’.。()[]"
 _CONTROL = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>")
+_ADDRESS = re.compile(r"data:|.*://")
 _RETRIES = 2
 _NOT_ASKED = Read("False", f"There is no note.{BEFORE_VERDICT} False", 0)
 
@@ -96,7 +97,7 @@ class ModelJudge:
     async def _ask(self, block: Sequence[_AskedBranch]) -> None:
         """Asks some branches all their rounds, in step; one that failed is asked no further."""
         for branch in block:
-            branch.load_pictures(self._model, self._media)
+            branch.load_pictures(getattr(self._model, "multimodal", None), Path(self._media))
         for number in range(max(len(branch.rounds) for branch in block)):
             active = [branch for branch in block if number < len(branch.rounds) and branch.problem is None]
             rows = [(branch, question) for branch in active for question in branch.rounds[number]]
@@ -129,13 +130,22 @@ class _AskedBranch:
     problem: str | None = None
     pictures: list[dict[str, Any]] = field(default_factory=list)
 
-    def load_pictures(self, model: TextModel, media: str | Path) -> None:
-        """Reads the pictures of the history; where that fails, notes why."""
-        if any(question.asked for questions in self.rounds for question in questions):
+    def load_pictures(self, multimodal: bool | None, media: Path) -> None:
+        """Takes in the pictures of the history: files below `media` for a model here, addresses or data for others."""
+        paths = self.rounds[0][0].images
+        if not paths or not any(question.asked for questions in self.rounds for question in questions):
+            return
+        if multimodal is False:
+            self.problem = "the history has pictures, and the judge's model cannot be shown any"
+        elif multimodal:
+            files = [path if "://" in path else str(media / path) for path in paths]
+            self.pictures = [{"type": "image", "path": file} for file in files]
+        else:
             try:
-                self.pictures = picture_blocks(self.rounds[0][0].images, model, media)
-            except PicturesRefused as error:
-                self.problem = str(error)
+                urls = [path if _ADDRESS.match(path) else data_url(media / path) for path in paths]
+                self.pictures = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+            except OSError as error:
+                self.problem = f"the picture {error.filename} cannot be read: {error.strerror}"
 
     def messages_with(self, question: JudgeQuestion) -> tuple[Message, ...]:
         """The chat so far and a question; the pictures stand with the history, in the first message."""
@@ -211,29 +221,3 @@ def _user(question: JudgeQuestion) -> Message:
     """A round's question. Control tokens that it quotes are broken up, so that no text can forge an answer."""
     text = _CONTROL.sub(lambda found: f"{found[0][0]} {found[0][1:]}", question.text)
     return {"role": "user", "content": text}
-
-
-class PicturesRefused(Exception):
-    """The model cannot get a picture, and why."""
-
-
-def picture_blocks(paths: Sequence[str], model: TextModel, media: str | Path = "") -> list[dict[str, Any]]:
-    """The parts of a message with the pictures: files below `media` for a model here, addresses or data for others."""
-    if not paths:
-        return []
-    multimodal: bool | None = getattr(model, "multimodal", None)
-    if multimodal is False:
-        raise PicturesRefused("the history has pictures, and the judge's model cannot be shown any")
-    if multimodal:
-        return [{"type": "image", "path": path if "://" in path else str(Path(media) / path)} for path in paths]
-    return [{"type": "image_url", "image_url": {"url": _address(path, Path(media))}} for path in paths]
-
-
-def _address(path: str, media: Path) -> str:
-    """An address as it is, and a file as a data URL."""
-    if "://" in path or path.startswith("data:"):
-        return path
-    try:
-        return data_url(media / path)
-    except OSError as error:
-        raise PicturesRefused(f"the picture {media / path} cannot be read: {error.strerror}") from None
