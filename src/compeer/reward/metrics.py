@@ -238,9 +238,8 @@ def bins_of(probabilities: Numbers, how: Bins, count: int = BINS) -> Indices:
     return np.searchsorted(edges, probabilities, side="left").astype(np.int64)
 
 
-def reliability(probabilities: Numbers, came_true: Numbers, how: Bins, count: int = BINS) -> list[dict[str, float]]:
+def reliability(probabilities: Numbers, came_true: Numbers, bins: Indices) -> list[dict[str, float]]:
     """The points of a reliability plot: the size of each bin that is not empty, its mean, and what came true."""
-    bins = bins_of(probabilities, how, count) if len(probabilities) else np.zeros(0, dtype=np.int64)
     return [
         {"count": int(own.sum()), "said": float(probabilities[own].mean()), "came_true": float(came_true[own].mean())}
         for own in (bins == number for number in np.unique(bins))
@@ -260,14 +259,14 @@ def calibration_metrics(
         came_true = np.isin(verdicts.truth, _GOOD if part == "response" else [1]).astype(np.float64)
         values = verdicts.probabilities
         gaps = values - came_true
-        every = [bins_of(values, how, bins) for how in ("equal mass", "equal width")]
-        mass, width = (_sampled_error(gaps, own, verdicts.dialogues, weights) for own in every)
+        mass, width = (bins_of(values, how, bins) for how in ("equal mass", "equal width"))
+        by_mass, by_width = (_sampled_error(gaps, own, verdicts.dialogues, weights) for own in (mass, width))
         (squares,) = group_means(verdicts.dialogues, [gaps**2], weights)
         found[part] = {
             "judged": len(verdicts),
-            **with_intervals({"ece_equal_mass": mass, "ece_equal_width": width, "brier": squares}),
-            "points": reliability(values, came_true, "equal mass", bins),
-            "points_equal_width": reliability(values, came_true, "equal width", bins),
+            **with_intervals({"ece_equal_mass": by_mass, "ece_equal_width": by_width, "brier": squares}),
+            "points": reliability(values, came_true, mass),
+            "points_equal_width": reliability(values, came_true, width),
         }
     return found
 
