@@ -1,15 +1,13 @@
 """Rows on a CPU: a sequence each, and what was read once is not read again; a base is loaded once for all users.
 
-Two engines compute them, which have the same calls and take the same files: torch in eight bits (`int8.py`) where the
-processor and the model allow it, else llama.cpp (`llama.py`).
+Two engines with the same calls compute them: torch in eight bits (`int8.py`) where the processor and the model allow
+it, else llama.cpp (`llama.py`). A sequence that a row has left keeps its prompt until it is needed; then the keys and
+values are put aside in memory, as many as there is room for. A prompt begins with what it has most in common with any
+of them. What all prompts of a model begin with (its task) is computed once for good: its keys and values are kept on
+disk, beside a hash of themselves, under a name made of all that they depend on.
 
-A sequence that a row has left keeps its prompt until it is needed; then the keys and values are put aside in
-memory, as many as there is room for. A prompt begins with what it has most in common with any of them: a conversation's
-second turn reads only what is new. What all prompts of a model begin with (its task) is computed once for good: its
-keys and values are kept on disk, beside a hash of themselves, under a name made of all that they depend on.
-
-Both round, and round otherwise when they compute one token or many. So prompts are read in blocks that always end at
-the same tokens, and whole blocks alone are used again: what a prompt comes to does not depend on what was read before.
+Both engines round otherwise when they compute one token or many. So prompts are read in blocks that always end at the
+same tokens, and only whole blocks are used again: what a prompt comes to does not depend on what was read before.
 """
 
 import hashlib

@@ -3,12 +3,11 @@
 A base is a quantised file, made for talking on a CPU. Training, and whatever else goes through `transformers`, wants
 plain weights: they are unpacked once into the cache, tensor by tensor, so that no more than one lies in memory.
 
-Written are a folder of `transformers`, its matrices in eight bits (Q8_0), a small model's as they are, and no words in
-it, for text is turned into tokens by the folder's own tokenizer; adapters of `peft`, their two narrow matrices scaled,
-under llama.cpp's names; and a base whose matrices are Q4_1, as the packaged SmolLM2's: llama.cpp has no quick way to
-read a prompt with these, but one for Q4_0. A block of Q4_1 is `scale * q + least`, one of Q4_0 `scale * (q - 8)`; they
-differ by one number for each block of 32 inputs. So the same weights are a Q4_0 file and a narrow pair of matrices, the
-sums of 32 inputs each and these numbers, which travel with the adapters. No weight changes.
+Written are a folder of `transformers`, in eight bits (Q8_0) unless it is small, with no words in it, for its own
+tokenizer makes tokens; adapters of `peft`, scaled, under llama.cpp's names; and a base whose matrices are Q4_1, as the
+packaged SmolLM2's, with which llama.cpp reads prompts slowly. A block of Q4_1 is `scale * q + least`, one of Q4_0
+`scale * (q - 8)`: the same weights are a Q4_0 file and a narrow pair of matrices, the sums of 32 inputs each and one
+number for each such block, which travel with the adapters. No weight changes.
 
 Known are the architectures `qwen2` and `llama`. Llama's queries and keys stand in another order in these files.
 """

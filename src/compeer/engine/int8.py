@@ -1,11 +1,10 @@
 """Llama and Qwen2 models in eight bits on torch, for processors that multiply eight-bit numbers (VNNI).
 
 Reading weights takes most of a step's time: in eight bits they are a quarter of float32's, and one read serves all
-tokens of the batch. Prompts are read several times faster than by llama.cpp. `Int8` has the calls of `llama.Llama` and
-takes the same files: a base, and adapters to it, which stay in float32. What `ffn_down` is given spreads too widely for
-eight bits, and comes in two parts of eight bits; so do the numbers for the other small matrices of a large model, whose
-hidden states are turned as well (`matrices.Rotation`). A few tokens of a small model go through one compiled function
-(`fused.py`) instead. A base is brought into eight bits once, into the cache. Very small models stay as they are.
+tokens of the batch. `Int8` takes the files of `llama.Llama`: a base, and adapters to it, which stay in float32. What
+`ffn_down` is given ranges too widely for eight bits, and comes in two parts of eight bits; so do the numbers for the
+other small matrices of a large model, whose hidden states are turned as well (`matrices.Rotation`). A few tokens of a
+small model go through one compiled function (`fused.py`). A base is brought into eight bits once, into the cache.
 """
 
 from __future__ import annotations

@@ -4,12 +4,10 @@ A prompt is computed once for all its outputs. Prompts of about the same length 
 dropped at intervals, so that a few long outputs do not cost whole batches. Every row samples with its own numbers,
 seeded by the caller: how rows are divided over batches and processes changes an output by no more than rounding can.
 
-Decoding a small model on a large GPU is all launching: a step is more than a thousand kernels of microseconds each. A
-CUDA graph records them once and starts them together. For that every tensor of a step must stay where it is. So a
-`Batch` holds all that a step reads and writes: the keys and values of every layer (`Slots`), tokens, the numbers to
-sample with, the outputs so far. Rows are padded on the left, so all write to the same column; a step attends to the
-first `width` columns and computes the first `rows` rows only, and there is a graph for each such pair. On a CPU the
-same steps are taken one kernel at a time.
+A step is more than a thousand kernels of microseconds each, which a CUDA graph records once and starts together. For
+that every tensor of a step must stay where it is: a `Batch` holds them all. Rows are padded on the left, so all write
+to the same column; a step attends to the first `width` columns and computes the first `rows` rows only, and there is a
+graph for each such pair. On a CPU the same steps are taken one kernel at a time.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """A model that runs in this process: any folder that `transformers` loads, the embedded one by default.
 
 Each row samples with its own random generator, seeded by its request, so an answer does not depend on which other
-requests share the batch (but for the last bits of floating point: the same bytes need the same requests in the same
-order). What a prompt has in common with earlier ones is not computed again, which changes no bit.
+requests share the batch (but for rounding: the same bytes need the same requests in the same order).
 """
 
 from collections.abc import Callable, Sequence

@@ -6,8 +6,7 @@ Step 3 names a strategy, and the response either carries it out or does somethin
 - *despite the steps*: it rejects step 3 and accepts the response, although the response does exactly what step 3 says.
 
 A response is accepted if it is preferred or as good as the reference. All steps accepted and the response rejected is
-no contradiction: a good plan may be carried out badly. The rate is taken over all outputs that were judged whole
-and whose strategy is known. What a judge accepted stands beside its rate.
+no contradiction: a good plan may be carried out badly. The rate is over outputs judged whole whose strategy is known.
 """
 
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,7 @@ probability of True, and the shares of False. Of the response: Weighted-F1 and a
 confusion, and whether the candidate is acceptable, which a score is made of. All again by source of labels and kind of
 mistake.
 
-Intervals are 95 % percentile bootstrap intervals. Dialogues are sampled, not records, because records of one dialogue
-share their texts; `compeer.statistics` describes how a thousand samples are computed at once.
+Intervals are 95 % percentile bootstrap intervals of dialogues, for records of one dialogue share their texts.
 """
 
 from __future__ import annotations
