@@ -40,7 +40,6 @@ class Batcher:
         self._thread.start()
 
     def submit(self, row: Row) -> None:
-        """Puts a row in the line."""
         _begin(self.table, row, self._end)
         self._line_up(self._waiting, row)
 

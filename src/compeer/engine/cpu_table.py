@@ -209,7 +209,6 @@ class CpuTable(Backend):
         self._cut(slot, 0)
 
     def _cut(self, slot: _Sequence, length: int) -> None:
-        """Forgets what a sequence holds after so many tokens."""
         self._model.cut(slot.number, length)
         del slot.tokens[length:]
         slot.clean = min(slot.clean, length)

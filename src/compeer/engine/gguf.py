@@ -241,7 +241,6 @@ def family(folder: Path) -> str | None:
 
 
 def convert_folder(folder: Path, to: Path) -> None:
-    """Writes a model folder as one file."""
     from gguf import GGMLQuantizationType, GGUFWriter
     from gguf.quants import quantize
 
@@ -331,7 +330,6 @@ def write_pairs(kind: str, pairs: Mapping[str, Pair], to: Path) -> None:
 
 
 def read_pairs(path: Path) -> dict[str, Pair]:
-    """The narrow matrices of an adapter file."""
     found: dict[str, dict[str, Array]] = {}
     for tensor in opened(path).tensors:
         name, _, letter = tensor.name.rpartition(".lora_")

@@ -100,7 +100,6 @@ class PictureReader:
         self._size = {edge: min(self._processor.size[edge], limit) for edge in ("shortest_edge", "longest_edge")}
 
     def read(self, path: str) -> Picture:
-        """The picture in a file."""
         found = self._processor(images=[open_picture(path, self._media)], size=self._size, return_tensors="pt")
         time, height, width = found["image_grid_thw"][0].tolist()
         return Picture(found["pixel_values"], (time, height, width))

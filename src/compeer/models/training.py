@@ -146,7 +146,6 @@ def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> 
 
 
 def trainer_arguments(settings: WeightSettings, folder: Path, seed: int) -> dict[str, Any]:
-    """The arguments of every trainer of ours."""
     if settings.log == "tensorboard":
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
     cuda = best_device().type == "cuda"

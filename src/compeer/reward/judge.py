@@ -105,7 +105,6 @@ class LocalJudge:
         return branches(case, self.form, images=True) if self._reader else branches(case, self.form)
 
     def _branch(self, case_number: int, case: Case, number: int, rounds: list[JudgeQuestion]) -> Branch:
-        """A branch of a case as it is fed."""
         pictures = [self._picture(path) for path in rounds[0].images]
         texts = texts_before_answers(self._tokenizer, system_message(self.form), rounds)
         return Branch(case_number, rounds, texts, pictures, case.candidate_first, number)
@@ -126,7 +125,6 @@ class LocalJudge:
         return found
 
     def _tokenise(self, rows: Sequence[Branch]) -> None:
-        """Turns the texts of all branches into tokens, in one call."""
         texts = [text for row in rows for text in row.texts]
         found = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False) if texts else {}
         ids = iter(found.get("input_ids", []))
@@ -198,7 +196,6 @@ class LocalJudge:
         return case, rows
 
     def _part_length(self, output: ParsedTurn, part: Part) -> int:
-        """The tokens of a part as the judge reads it."""
         value = output.parts[part]
         return len(self._words.ids(quoted(value if isinstance(value, str) else value.text, MAX_RESPONSE)))
 

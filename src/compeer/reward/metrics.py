@@ -116,7 +116,6 @@ def part_verdicts(records: Sequence[SerRecord], judgments: Judgments, part: Part
 
 
 def dialogue_indices(records: Sequence[SerRecord]) -> dict[str, int]:
-    """The index of each dialogue."""
     return {name: index for index, name in enumerate(sorted({record.dialogue for record in records}))}
 
 

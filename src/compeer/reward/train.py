@@ -46,17 +46,14 @@ class RewardSettings(JudgeForm, SftSettings):
     """How the judge is trained, and the form in which it will be asked; with `alone`, `batch` counts both chats."""
 
     model: str = Field(default="embedded", description="the model to start from: a folder, or 'embedded'")
-    sources: dict[Literal["human", "llm", "silver"], NonNegative] = Field(
-        default={}, description="how often records of a label source are sampled, beside 1 for the others"
-    )
+    sources: dict[Literal["human", "llm", "silver"], NonNegative] = Field(default={})
+    """how often records of a label source are sampled, beside 1 for the others"""
     balance: float = Field(default=0, ge=0, lt=1, description="share of False among the sampled steps; 0: as they are")
-    order: Literal["recorded", "drawn"] = Field(
-        default="recorded", description="order of the two responses: as recorded, or sampled anew each epoch"
-    )
+    order: Literal["recorded", "drawn"] = "recorded"
+    """order of the two responses: as recorded, or sampled anew each epoch"""
     response_weight: float = Field(default=1.0, gt=0, description="the response's weight in the loss; a step's is 1")
-    contradiction_cost: float = Field(
-        default=1.0, ge=0, description="`alone`: extra cost of accepting a response against steps that were accepted"
-    )
+    contradiction_cost: float = Field(default=1.0, ge=0)
+    """`alone`: extra cost of accepting a response against steps that were accepted"""
     evaluate_every: int = Field(default=0, ge=0, description="steps between measurements on held-out dialogues, or 0")
     validation: float = Field(default=0.1, gt=0, lt=1, description="share of the dialogues held out for measurements")
     patience: int = Field(default=0, ge=0, description="measurements without a better one before stopping; 0: never")
