@@ -62,7 +62,7 @@ for _name, _attention in ((GROUPED, grouped), (FOLDED, folded)):
 
 
 def attend(network: Any, how: str) -> None:
-    """Lets the language part of a network attend by groups, `GROUPED` or `FOLDED`; its vision tower is left alone."""
+    """Lets the language part of a network attend by groups, `GROUPED` or `FOLDED`; its vision tower stays as it is."""
     for module in network.modules():
         if hasattr(module, "layer_idx") and hasattr(module, "config"):
             module.config._attn_implementation = how

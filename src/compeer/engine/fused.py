@@ -28,9 +28,9 @@ from compeer.engine.matrices import TOP, WIDTH, ZERO
 Array = npt.NDArray[Any]
 Stacks = Mapping[str, tuple[Array, Array]]  # the weights and scales of a part of all layers
 
-_RUNNING, _CORES = Path("/proc/loadavg"), os.cpu_count() or 1  # where Linux says how many threads are running now
+_LOAD, _CORES = Path("/proc/loadavg"), os.cpu_count() or 1  # where Linux says how many threads are active now
 _pool = ThreadPoolExecutor(3, thread_name_prefix="compeer-rows")  # more do not read a large matrix faster
-_PATIENCE = 1 << 30  # so often a thread looks for the others: about a minute
+_PATIENCE = 1 << 30  # so often a thread checks for the others: about a minute
 
 binding.initialize_native_asmparser()
 compiled = njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
@@ -343,7 +343,7 @@ class Fused:
     def _threads(self) -> int:
         """How many to use: a second one only helps where nobody else wants its core now. No number changes by it."""
         try:
-            running = int(_RUNNING.read_text("ascii").split()[3].partition("/")[0])
+            active = int(_LOAD.read_text("ascii").split()[3].partition("/")[0])
         except (OSError, ValueError, IndexError):
             return 1
-        return self._most_threads if running < _CORES else 1
+        return self._most_threads if active < _CORES else 1

@@ -116,7 +116,7 @@ class Int8:
             start, end = end, end + len(list(own))
             runs.append(_Run(sequence, start, end, positions[start], self._shape))
             self._lengths[sequence] = positions[end - 1] + 1
-        hidden = self._embedded(tokens)
+        hidden = self._embeddings(tokens)
         if self._few and len(tokens) <= self._few.most:
             self._few.run(hidden.numpy(), sequences, positions, self._cells.numpy())
         else:
@@ -172,7 +172,7 @@ class Int8:
         found = self._matrices[name].times(numbers, self._fine)
         return self._used[name].added(numbers, found) if name in self._used else found
 
-    def _embedded(self, tokens: Sequence[int]) -> torch.Tensor:
+    def _embeddings(self, tokens: Sequence[int]) -> torch.Tensor:
         rows = self._embedding["embedding"][list(tokens)].float()
         scale = self._embedding.get("embedding.scale")
         return rows if scale is None else rows * scale[list(tokens), None]

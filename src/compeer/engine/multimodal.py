@@ -191,7 +191,7 @@ def training_template(tokenizer: Any) -> str:
 def chat_batch(
     reader: PictureReader | None, known: Sequence[EncodedChat], pad: int, rows: Sequence[Mapping[str, int]]
 ) -> dict[str, torch.Tensor]:
-    """A batch of chats by their numbers; with and without pictures. Loss is on the assistant's tokens alone."""
+    """A batch of chats by their numbers; with and without pictures. Loss is only on the assistant's tokens."""
     chats = [known[row["chat"]] for row in rows]
     ids = pad_sequence([chat.ids for chat in chats], batch_first=True, padding_value=pad)
     mask = pad_sequence([torch.ones_like(chat.ids) for chat in chats], batch_first=True)

@@ -28,7 +28,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True)
 class Request:
-    """One question to a model. The answer starts with `prefix`, and `seed` alone decides how it is sampled."""
+    """One question to a model. The answer starts with `prefix`, and nothing but `seed` decides how it is sampled."""
 
     messages: tuple[Message, ...]
     seed: int = 0

@@ -131,7 +131,7 @@ def _weighed(weigh: Weigh, _network: Any, _args: Any, inputs: dict[str, Any], ou
 
 
 def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> list[int]:
-    """Which chats are read: shuffled epochs, batches of like lengths; by the arguments alone, so that runs resume."""
+    """Which chats are read: shuffled epochs, batches of like lengths; only by the arguments, so that runs resume."""
     order: list[int] = []
     epoch = 0
     while len(order) < count:

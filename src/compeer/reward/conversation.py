@@ -41,9 +41,9 @@ class JudgeForm(Frozen):
     """What a judge is asked and how it answers, as in its training; it stands in the model's card."""
 
     kind: JudgeKind = Field(default="unified", description="UnifiReward, or a judge of steps (PRM) or responses (ORM)")
-    reasons: bool = Field(default=False, description="a short reason before each verdict, or the verdict alone")
-    history: int | None = Field(default=None, ge=1, description="utterances of the history the judge sees; none: all")
-    blind: bool = Field(default=False, description="the blind twin: the history is not shown at all")
+    reasons: bool = Field(default=False, description="a short reason before each verdict, or just the verdict")
+    history: int | None = Field(default=None, ge=1, description="utterances of the history the judge reads; none: all")
+    blind: bool = Field(default=False, description="the blind twin: the history is hidden")
     marked: bool = Field(default=True, description="UnifiReward learns which response follows the steps, and as what")
     alone: bool = Field(default=False, description="UnifiReward: a second chat on the responses and one's strategy")
 
@@ -108,7 +108,7 @@ def branches(case: Case, form: JudgeForm, images: bool = False) -> list[list[Jud
     pictures = tuple(pictures_of(utterances)) if images else ()
 
     def with_history(question: JudgeQuestion) -> JudgeQuestion:
-        text = prompt_text("opening").format(history=history, question=question.text)
+        text = prompt_text("conversation").format(history=history, question=question.text)
         return replace(question, text=text, images=pictures, history=history)
 
     return [[with_history(branch[0]), *branch[1:]] for branch in found]

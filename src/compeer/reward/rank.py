@@ -80,7 +80,7 @@ def anchors_of(responses: Mapping[int, str], seed: int) -> list[int]:
 
 
 def comparisons(responses: Mapping[int, str], anchors: Sequence[int]) -> list[Ask]:
-    """What the judge is asked: each pair that differs both ways, and what has no partner alone, for its steps."""
+    """What the judge is asked: each pair that differs both ways, and what has no partner by itself, for its steps."""
     apart = ((one, other) for one in responses for other in anchors if not _alike(responses[one], responses[other]))
     pairs = {(min(pair), max(pair)) for pair in apart}
     paired = {index for pair in pairs for index in pair}
@@ -132,7 +132,7 @@ def ranking(
 ) -> list[Ranked]:
     """The outputs in order, from their step probabilities and from what each wins of each anchor.
 
-    Without anchors the steps alone decide. A comparison that failed is left out of the mean; an output with none left
+    Without anchors only the steps decide. A comparison that failed is left out of the mean; an output with none left
     cannot be placed among the others.
     """
     found = []

@@ -125,14 +125,14 @@ def with_pictures(records: Records, media: str | Path, last: int | None) -> list
 def training_chats(records: Records, settings: RewardSettings, seed: int, images: bool = False) -> list[Chat]:
     """The chats of one epoch, or of all where the order of the responses is sampled anew in each."""
     weights = sampling_weights(records, settings)
-    drawn = settings.order == "drawn" and len(records) > 0
-    epochs = math.ceil(settings.steps * settings.batch / len(records)) if drawn else 1
+    sampled = settings.order == "drawn" and len(records) > 0
+    epochs = math.ceil(settings.steps * settings.batch / len(records)) if sampled else 1
     found = []
     for epoch in range(epochs):
         rng = generator(seed, "draw", str(epoch))
         for index in resampled(weights, len(records), float(rng.random())):
             record = records[index]
-            first = bool(rng.random() < 0.5) if drawn else None
+            first = bool(rng.random() < 0.5) if sampled else None
             found.extend(chats(record, settings.form, first, images))
     return found
 
@@ -141,7 +141,7 @@ def sampling_weights(records: Records, settings: RewardSettings) -> list[float]:
     """How often each record is sampled, relative to the others."""
     weights = [_source_weight(record, settings) for record in records]
     if weights and not any(weights):
-        what = "no record would ever be drawn: all their labels are of sources with weight 0."
+        what = "no record would ever be sampled: all their labels are of sources with weight 0."
         raise InputError(what, field="sources", do="Give a source of these records a weight above 0.")
     if not settings.balance or settings.kind == "outcome":
         return weights
