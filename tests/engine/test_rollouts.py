@@ -117,10 +117,10 @@ def test_frequencies_match_the_softmax(network: Any) -> None:
     found = outputs(network, RolloutSampling(1, (), temperature=0.5), [PROMPTS[0]] * count, range(count), rows=1000)
     seen = Counter(output[0] for output in found)
     with torch.no_grad():
-        chances = torch.softmax(network(input_ids=torch.tensor([PROMPTS[0]])).logits[0, -1] / 0.5, -1).double()
-    likely = [int(token) for token in chances.argsort(descending=True)[:400] if chances[token] * count >= 5]
+        probabilities = torch.softmax(network(input_ids=torch.tensor([PROMPTS[0]])).logits[0, -1] / 0.5, -1).double()
+    likely = [int(token) for token in probabilities.argsort(descending=True)[:400] if probabilities[token] * count >= 5]
     assert len(likely) > 10
-    expected = np.array([float(chances[token]) * count for token in likely])
+    expected = np.array([float(probabilities[token]) * count for token in likely])
     expected = np.append(expected, count - expected.sum())
     observed = np.array([seen[token] for token in likely])
     observed = np.append(observed, count - observed.sum())
@@ -141,12 +141,12 @@ def test_a_draw_inverts_the_distribution(logits: list[float], number: float, tem
     cuts = [TopPLogitsWarper(top_p)] if top_p < 1 else []
     for cut in cuts:
         scores = cut(None, scores)
-    chances = torch.softmax(scores, -1)[0].double().numpy()
+    probabilities = torch.softmax(scores, -1)[0].double().numpy()
     uniform = torch.tensor([[number]], dtype=torch.float64)
     token = sample_tokens(torch.tensor([logits]), uniform, temperature, cuts)
-    before = float(chances[: int(token)].sum())
-    assert before - 1e-6 <= number * chances.sum() <= before + chances[int(token)] + 1e-6
-    assert chances[int(token)] > 0
+    before = float(probabilities[: int(token)].sum())
+    assert before - 1e-6 <= number * probabilities.sum() <= before + probabilities[int(token)] + 1e-6
+    assert probabilities[int(token)] > 0
 
 
 def test_batches_change_nothing(network: Any, monkeypatch: pytest.MonkeyPatch) -> None:

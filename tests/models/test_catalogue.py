@@ -139,16 +139,16 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
-    running = Server()
+    active = Server()
     monkeypatch.setenv("COMPEER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_ENDPOINT", running.url)
+    monkeypatch.setenv("HF_ENDPOINT", active.url)
     for variable in [name for name in os.environ if name.startswith("PIP_") or name.lower().endswith("_proxy")]:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_INDEX_URL", f"{running.url}/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", f"{active.url}/simple")
     only_base(monkeypatch, BASE)
-    yield running
-    running.close()
+    yield active
+    active.close()
 
 
 def left_over() -> set[str]:
