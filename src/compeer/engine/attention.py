@@ -5,6 +5,7 @@ would copy keys and values for every head that shares them, and the whole cache 
 takes about as long as the attention itself.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -93,6 +94,4 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
         self._room = None
 
 
-def roomy_cache() -> Any:
-    """A cache for prompts that go on piece by piece."""
-    return Cache(layer_class_to_replicate=_RoomyLayer)
+roomy_cache = partial(Cache, layer_class_to_replicate=_RoomyLayer)  # for prompts that go on piece by piece

@@ -131,7 +131,9 @@ class CpuTable(Backend):
 
     def _reading(self, ids: list[int], adapter: Path | None, group: Sequence[Row]) -> tuple[_Sequence, torch.Tensor]:
         """A free sequence that holds these tokens, and the logits after them."""
-        first, block = self._first_block(ids, adapter), self._model.block
+        kept = [len(known) for own, known in self._fixed if own == adapter and tuple(ids[: len(known)]) == known]
+        # blocks begin after what is kept, if the prompt begins with it
+        first, block = max((length for length in kept if length < len(ids)), default=0), self._model.block
         slot = self._begun(ids, adapter, first)
         self._model.use(adapter)
         try:
@@ -152,11 +154,6 @@ class CpuTable(Backend):
         except Exception:
             self._cut(slot, 0)
             raise
-
-    def _first_block(self, ids: list[int], adapter: Path | None) -> int:
-        """Where the blocks of a prompt begin: after what is kept, if it begins with it."""
-        kept = [tokens for own, tokens in self._fixed if own == adapter and tuple(ids[: len(tokens)]) == tokens]
-        return max((len(tokens) for tokens in kept if len(tokens) < len(ids)), default=0)
 
     def _begun(self, ids: list[int], adapter: Path | None, first: int) -> _Sequence:
         """A free sequence that holds what a prompt has in common with what is known; its last token is always left."""
@@ -258,10 +255,7 @@ _loading = threading.Lock()
 
 
 class CpuEngine:
-    """A model on a CPU, which writes `rows` outputs at a time. `end` is the token that ends an output.
-
-    Engines on the same base share it, and the thread that computes with it.
-    """
+    """A model on a CPU, which writes `rows` outputs at a time, each to its `end`; engines on the same base share it."""
 
     def __init__(self, files: ModelFiles, end: int, rows: int | None = None) -> None:
         eight_bits = is_supported(files.base)

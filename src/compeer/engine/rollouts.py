@@ -136,10 +136,7 @@ class Batch:
 
 
 class Stepper:
-    """Takes steps with a network: on CUDA by graphs, each recorded when its shape comes up the second time.
-
-    Where recording fails, one warning is given and steps are taken one kernel at a time.
-    """
+    """Takes steps with a network: on CUDA by graphs, each recorded when its shape comes up the second time."""
 
     def __init__(self, network: Any, precision: torch.dtype | None) -> None:
         self._network, self._precision = network, precision

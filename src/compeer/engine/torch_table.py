@@ -92,10 +92,9 @@ class Slots(Cache):  # type: ignore[misc]
 class PromptMemory:
     """Reads prompts with a network, block by block, and what it remembers of them not again.
 
-    On a CPU, reading a conversation's thousand tokens takes longer than writing the answer, and the next prompt of the
-    same conversation begins with all of them. What a block holds follows from the tokens up to its end and from nothing
-    else: it is always computed in the same shape, after the same blocks. So the bits of an answer are the same whether
-    its blocks were there before or not, and a run that was killed and taken up comes to the same bytes.
+    What a block holds follows from the tokens up to its end and from nothing else: it is always computed in the same
+    shape, after the same blocks. So the bits of an answer are the same whether its blocks were there before or not, and
+    a run that was killed and taken up comes to the same bytes.
     """
 
     def __init__(self, network: Any, memory: int | None = None) -> None:

@@ -39,6 +39,7 @@ _KINDS: dict[int, FailureKind] = {408: "timeout", 409: "server", 429: "rate limi
 _KINDS |= dict.fromkeys((401, 402, 403, 404, 405, 407), "access")
 """What failed, by status; all others are `refused`, from 500 on `server`."""
 _HUNG_UP = ("Server disconnected", "peer closed")  # how `httpx` says it where it has no exception of its own for that
+_trusted = cache(ssl.create_default_context)  # reading the certificates that this machine trusts takes a while
 LARGEST_REPLY = 32 * 2**20
 LONGEST_PAUSE = 60.0
 SHORTEST_SECRET = 8  # a shorter "key" is a word such as `none`, which an answer may well contain
@@ -313,9 +314,3 @@ def seconds_until(retry_after: str | None) -> float | None:
         except (ValueError, TypeError, OverflowError):
             return None
     return max(0.0, seconds) if isfinite(seconds) else None
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    """The certificates that this machine trusts; reading them takes a while."""
-    return ssl.create_default_context()

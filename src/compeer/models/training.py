@@ -205,11 +205,7 @@ def save_trained(trainer: Any, tokenizer: Any, folder: Path, card: Card, start: 
 
 
 def save_model(network: Any, tokenizer: Any, folder: Path, card: Card, start: Path, weights: Any = None) -> None:
-    """Leaves a plain model folder in `folder/model`, whole or not at all, with the weights given or the network's own.
-
-    `card` says what its prompts must look like, for whoever asks the model later. How pictures are prepared is taken
-    over from the folder that training started from.
-    """
+    """Leaves a plain model folder in `folder/model`, whole or not at all, with the weights given or the network's own."""
     network.config.use_cache = True
     with _new_model(folder, card) as unfinished:
         network.save_pretrained(unfinished, state_dict=weights)

@@ -55,7 +55,9 @@ async def arank(judge: Judge, history: Sequence[Utterance], outputs: Outputs, se
     asked = comparisons(responses, chosen)
     cases = [Case(tuple(history), outputs[one], None if other is None else responses[other]) for one, other in asked]
     found = dict(zip(asked, await judge.ajudge(cases), strict=True))
-    if unjudged := _unjudged(found):  # what they were compared with may be more than the judge takes
+    judged = {index for (index, _), entry in found.items() if isinstance(entry, Judgment)}
+    compared = {index for index, other in found if other is not None}
+    if unjudged := sorted(compared - judged):  # what they were compared with may be more than the judge takes
         single = [Case(tuple(history), outputs[index], None) for index in unjudged]
         found |= {(index, None): one for index, one in zip(unjudged, await judge.ajudge(single), strict=True)}
     same = {(one, other): 0.5 for one in responses for other in chosen if _alike(responses[one], responses[other])}
@@ -109,12 +111,6 @@ def shares_of(found: Mapping[Ask, Judgment | Unscored]) -> dict[tuple[int, int],
     return shares
 
 
-def _unjudged(found: Mapping[Ask, Judgment | Unscored]) -> list[int]:
-    """The outputs without a judgment whenever they were compared."""
-    compared = {index for index, other in found if other is not None}
-    return sorted(compared - {index for (index, _), entry in found.items() if isinstance(entry, Judgment)})
-
-
 def steps_of(index: int, found: Mapping[Ask, Judgment | Unscored]) -> dict[Part, float]:
     """An output's step probabilities, over all times it was asked about; they are the same but for rounding."""
     given = [entry.steps for ask, entry in found.items() if ask[0] == index and isinstance(entry, Judgment)]
@@ -130,11 +126,7 @@ def won(response: Mapping[Preferred, float]) -> float:
 def ranking(
     steps: Mapping[int, Mapping[Part, float]], shares: Shares, anchors: Sequence[int], failures: Mapping[int, str]
 ) -> list[Ranked]:
-    """The outputs in order, from their step probabilities and from what each wins of each anchor.
-
-    Without anchors only the steps decide. A comparison that failed is left out of the mean; an output with none left
-    cannot be placed among the others.
-    """
+    """The outputs in order; a comparison that failed is left out of the mean, an output with none left comes last."""
     found = []
     for index, probabilities in steps.items():
         met = [shares[index, anchor] for anchor in anchors if (index, anchor) in shares]
