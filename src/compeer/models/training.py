@@ -205,7 +205,7 @@ def save_trained(trainer: Any, tokenizer: Any, folder: Path, card: Card, start: 
 
 
 def save_model(network: Any, tokenizer: Any, folder: Path, card: Card, start: Path, weights: Any = None) -> None:
-    """Leaves a plain model folder in `folder/model`, whole or not at all, with the weights given or the network's own."""
+    """Leaves a plain model folder in `folder/model`, whole or not at all, with these weights or the network's own."""
     network.config.use_cache = True
     with _new_model(folder, card) as unfinished:
         network.save_pretrained(unfinished, state_dict=weights)
