@@ -158,7 +158,7 @@ def write_folder(source: Path, folder: Path, title: str, dtype: str = "bfloat16"
     tensors = {one.name: one for one in reader.tensors if one.name != "rope_freqs.weight"}
     width = getattr(torch, dtype).itemsize
     size = sum(width * int(one.n_elements) for one in tensors.values())
-    check_room(folder, size, f"{source.name}, unpacked,")
+    check_room(folder.parent, size, f"{source.name}, unpacked,")
     write_settings(source, folder, tied="output.weight" not in tensors, dtype=dtype)
     config = AutoConfig.from_pretrained(folder)
     with torch.device("meta"):

@@ -308,7 +308,7 @@ def _weights(path: Path, adapter: Path | None = None, pairs: Mapping[str, Narrow
     def fill(to: Path) -> None:
         shape, embedding, weights = _unpacked(path, pairs)
         size = sum(one.nbytes for one in (*embedding.values(), *weights.values()))
-        check_room(to, size, f"{path.name} in eight bits")
+        check_room(to.parent, size, f"{path.name} in eight bits")
         save_file(embedding, to / "embedding.safetensors")
         save_file(weights, to / "weights.safetensors")
         (to / "shape.json").write_text(shape.model_dump_json(), "utf-8")
