@@ -106,34 +106,23 @@ def _rounded(numbers: Array, eight: Array, rest: Array) -> np.float32:
 
 
 @intrinsic
-def _arrive(_: Any, count: Any) -> Any:
-    """Adds one to a number that threads share."""
-
-    def write(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        place = context.make_array(signature.args[0])(context, builder, given[0]).data
-        return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "seq_cst")
-
-    return types.int64(count), write
-
-
-@intrinsic
-def _arrived(_: Any, count: Any) -> Any:
-    """The number that threads share, after a pause."""
+def _added(_: Any, count: Any, _more: Any) -> Any:
+    """What a number that threads share was before something is added to it, after a pause."""
 
     def write(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         place = context.make_array(signature.args[0])(context, builder, given[0]).data
         builder.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "pause", "", side_effect=True), [])
-        return builder.load_atomic(place, "seq_cst", 8)
+        return builder.atomic_rmw("add", place, given[1], "seq_cst")
 
-    return types.int64(count), write
+    return types.int64(count, types.int64), write
 
 
 @compiled
 def _wait(count: Array, until: int) -> int:
     """Waits for the other threads to come as far, and says how far; not for ever, for one may have failed."""
-    _arrive(count)
+    _added(count, 1)
     for _ in range(_PATIENCE):
-        if _arrived(count) >= until:
+        if _added(count, 0) >= until:
             return until
     raise RuntimeError("a thread has failed")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -83,10 +84,9 @@ def few_rows(weight: torch.Tensor, scale: torch.Tensor) -> Callable[[npt.NDArray
 def compiler() -> ModuleType | None:
     """What is compiled; None where numba is not there, or finds no folder to keep it."""
     try:
-        from compeer.engine import fused
+        return import_module("compeer.engine.fused")
     except (ImportError, RuntimeError):
         return None
-    return fused
 
 
 def together(own: Sequence[Matrix]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
