@@ -21,7 +21,8 @@ from compeer.engine.network import last_logits
 from compeer.engine.rows import Ending, NotWritten, Row, Sampling, common
 
 Pieces = Sequence[list[int]]  # the next tokens of each row
-Groups, Pictures = Sequence[Hashable], Sequence[Sequence[Picture]]
+Pictures = Sequence[Sequence[Picture]]
+Groups = Sequence[Hashable]
 
 
 class CpuReading:

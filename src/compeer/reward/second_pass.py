@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 LEAST = 1e-4  # probabilities are kept this far from 0 and 1
 FEWEST = 50  # records below which nothing is fitted
 
-Passes, Steps = Sequence[Mapping[Preferred, float]], Mapping[Part, float]
+Passes = Sequence[Mapping[Preferred, float]]
+Steps = Mapping[Part, float]
 
 
 class PassWeights(Frozen):
