@@ -78,11 +78,9 @@ class TorchReading:
         shared = [common_prefix([first[row][:-1] for row in rows]) for rows in members.values()]
         numbers = {group: number for number, group in enumerate(members)}
         owners = [numbers[group] for group in groups]
-        self.read = [len(shared[owner]) for owner in owners]
-        """How many tokens of each row's first piece were read when it began."""
+        self.read = [len(shared[owner]) for owner in owners]  # so many tokens of its first piece when a row began
         self._cache = roomy_cache()
-        self._shift = torch.zeros((len(shared), 1), dtype=torch.long, device=self._device)
-        """By how much pictures move the positions of what follows them."""
+        self._shift = torch.zeros((len(shared), 1), dtype=torch.long, device=self._device)  # by pictures, of positions
         if reader:
             self._mask = torch.zeros((len(shared), 0), dtype=torch.long, device=self._device)
             self._feed(shared, [pictures[rows[0]] for rows in members.values()])

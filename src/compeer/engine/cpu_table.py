@@ -61,8 +61,7 @@ class CpuTable(Backend):
         self.rows: list[Row] = []
         self.most = model.sequences - 1
         self._model, self._kept = model, kept
-        self._sequences = [_Sequence(number) for number in range(model.sequences)]
-        """In the order in which prompts were last read into them."""
+        self._sequences = [_Sequence(number) for number in range(model.sequences)]  # the last one was read into last
         self._aside: OrderedDict[Known, bytes] = OrderedDict()
         self._fixed: dict[Known, bytes] = {}
         self.read = 0  # tokens of prompts that were computed so far

@@ -30,13 +30,12 @@ from compeer.io import Frozen
 if TYPE_CHECKING:
     from compeer.engine.fused import Fused
 
-_PARTS = {
+_PARTS = {  # matrices of a layer that are fed the same numbers are one
     "qkv": ("attn_q", "attn_k", "attn_v"),
     "attn_output": ("attn_output",),
     "gate_up": ("ffn_gate", "ffn_up"),
     "ffn_down": ("ffn_down",),
 }
-"""Matrices of a layer that are fed the same numbers are one."""
 _SMALL = 64 << 20  # models of fewer bytes are computed in float32: eight bits would gain little there
 
 
@@ -92,8 +91,7 @@ class Int8:
         self.block = 128 if self._few else 64  # tokens of a block of a prompt: small models read large ones faster
         self._used: dict[str, Narrow] = {}
         self._variants: dict[Path | None, _Variant] = {None: (self._matrices, self._used, self._few)}
-        self.exact: set[Path | None] = set()
-        """Adapters with which all that matrices are given comes in two parts of eight bits."""
+        self.exact: set[Path | None] = set()  # adapters with which all that matrices are given comes in two parts
         self._fine = False
 
     def close(self) -> None:
@@ -116,7 +114,9 @@ class Int8:
             start, end = end, end + len(list(own))
             runs.append(_Run(sequence, start, end, positions[start], self._shape))
             self._lengths[sequence] = positions[end - 1] + 1
-        hidden = self._embeddings(tokens)
+        hidden = self._embedding["embedding"][list(tokens)].float()
+        if (scale := self._embedding.get("embedding.scale")) is not None:
+            hidden *= scale[list(tokens), None]
         if self._few and len(tokens) <= self._few.most:
             self._few.run(hidden.numpy(), sequences, positions, self._cells.numpy())
         else:
@@ -171,11 +171,6 @@ class Int8:
     def _times(self, name: str, numbers: torch.Tensor) -> torch.Tensor:
         found = self._matrices[name].times(numbers, self._fine)
         return self._used[name].added(numbers, found) if name in self._used else found
-
-    def _embeddings(self, tokens: Sequence[int]) -> torch.Tensor:
-        rows = self._embedding["embedding"][list(tokens)].float()
-        scale = self._embedding.get("embedding.scale")
-        return rows if scale is None else rows * scale[list(tokens), None]
 
     def _turned(self, name: str, part: str, pair: Pair) -> Pair:
         """An adapter's pair, turned as the matrix that it is added to."""

@@ -96,7 +96,6 @@ class Batch:
     def __init__(
         self, like: Sequence[Keys], rows: int, width: int, sampling: RolloutSampling, dtype: torch.dtype | None
     ) -> None:
-        self.rows, self.width = rows, width
         self.slots = Slots(like, rows, width, dtype)
         device, columns = self.slots.device, sampling.max_tokens
         self.token = torch.zeros((rows, 1), dtype=torch.long, device=device)
@@ -271,9 +270,9 @@ class Decoder:
     def _room(self, cache: Any, rows: int, width: int) -> Batch:
         """The batch, made larger where it is too small; graphs of a smaller one are void."""
         rows, width = self.stepper.rows(rows), self.stepper.width(width)
-        if self._batch is None or self._batch.rows < rows or self._batch.width < width:
+        if self._batch is None or self._batch.slots.most < rows or self._batch.slots.width < width:
             old, self._batch = self._batch, None
-            rows, width = max(rows, old.rows if old else 0), max(width, old.width if old else 0)
+            rows, width = max(rows, old.slots.most if old else 0), max(width, old.slots.width if old else 0)
             self.stepper.forget()
             del old  # its memory is free before more is asked for
             like = [(layer.keys, layer.values) for layer in cache.layers]

@@ -35,9 +35,8 @@ from compeer.models.costs import Counters, Gate
 if TYPE_CHECKING:
     import httpx
 
-_KINDS: dict[int, FailureKind] = {408: "timeout", 409: "server", 429: "rate limit"}
+_KINDS: dict[int, FailureKind] = {408: "timeout", 409: "server", 429: "rate limit"}  # others: `refused`, or `server`
 _KINDS |= dict.fromkeys((401, 402, 403, 404, 405, 407), "access")
-"""What failed, by status; all others are `refused`, from 500 on `server`."""
 _HUNG_UP = ("Server disconnected", "peer closed")  # how `httpx` says it where it has no exception of its own for that
 _trusted = cache(ssl.create_default_context)  # reading the certificates that this machine trusts takes a while
 LARGEST_REPLY = 32 * 2**20

@@ -71,9 +71,7 @@ def record_contradictions(records: Sequence[SerRecord], judgments: Judgments) ->
     follows = [record.response_strategy == record.candidate.strategy.strategy for record in chosen]
     found = {"outputs": len(records), "judged": sum(judged), "decided": len(rows), "following": sum(follows)}
     dialogues = [record.dialogue for record in chosen]
-
-    def means(given: Judgments) -> dict[str, Any]:
-        return with_intervals(sampled_contradictions(dialogues, follows, [given[number] for number in rows]))
-
     judges = {"judge": judgments, "the labels themselves": labels} if rows else {}
-    return {**found, "judges": {name: means(given) for name, given in judges.items()}}
+    picked = {name: [given[number] for number in rows] for name, given in judges.items()}
+    means = {name: with_intervals(sampled_contradictions(dialogues, follows, own)) for name, own in picked.items()}
+    return {**found, "judges": means}

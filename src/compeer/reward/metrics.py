@@ -36,8 +36,7 @@ REPEATS = 1000
 BINS = 10
 Bins = Literal["equal mass", "equal width"]
 _GOOD = [PREFERENCES.index(value) for value in ACCEPTABLE]
-_TO_DECISIONS = np.eye(2)[[int(value in ACCEPTABLE) for value in PREFERENCES]]
-"""Takes the four preferences to two classes: bad, and good."""
+_TO_DECISIONS = np.eye(2)[[int(value in ACCEPTABLE) for value in PREFERENCES]]  # from preferences to bad and good
 
 
 def evaluate_judge(judge: Judge, records: Sequence[SerRecord]) -> dict[str, Any]:

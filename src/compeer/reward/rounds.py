@@ -35,8 +35,7 @@ class Branch:
     unfed: list[int] = field(default_factory=list)  # tokens of its last answer that were not fed yet
 
 
-Hear = Callable[[Branch, JudgeQuestion, list[float], list[int]], None]
-"""Takes an answer: the branch, its question, the probabilities of the words and the tokens of the reason."""
+Hear = Callable[[Branch, JudgeQuestion, list[float], list[int]], None]  # the words' probabilities, a reason's tokens
 
 
 class AnswerWords:

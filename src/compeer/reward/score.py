@@ -33,13 +33,10 @@ class Judgment:
     steps: Mapping[Part, Probability]
     response: Mapping[Preferred, Probability] | None = None
     threshold: Probability = 0.5
-    orders: Mapping[Order, Mapping[Preferred, Probability]] = field(default_factory=dict)
-    """The preferences by the order of the responses; both, if both were asked."""
+    orders: Mapping[Order, Mapping[Preferred, Probability]] = field(default_factory=dict)  # by what was asked first
     reasons: Mapping[Part, str] = field(default_factory=dict)  # the judge's own words, where it gives reasons
-    looks: tuple[Mapping[Preferred, Probability], ...] = ()
-    """The preferences of each pass, where there are two: after the steps, and without them."""
-    carried: Probability | None = None
-    """The probability that the response carries out step 3, where the judge was asked what kind of help it is."""
+    looks: tuple[Mapping[Preferred, Probability], ...] = ()  # those of two passes: after the steps, and without them
+    carried: Probability | None = None  # that the response carries out step 3, if the judge named its strategy
     void: str | None = None  # why the response counts for nothing whatever the verdict: a copy, say, or nothing visible
 
     def step(self, part: Part) -> bool:
@@ -78,10 +75,8 @@ class Answers:
     """A judge's answers about one case, as they come in; `judgment` puts them together."""
 
     steps: dict[Part, float] = field(default_factory=dict)
-    compared: dict[Order, dict[int, Mapping[Preferred, float]]] = field(default_factory=dict)
-    """By order, the verdict on the responses of each branch that has one."""
-    kinds: list[Mapping[str, float]] = field(default_factory=list)
-    """The probability of each strategy of the response, each time this was asked."""
+    compared: dict[Order, dict[int, Mapping[Preferred, float]]] = field(default_factory=dict)  # by order and branch
+    kinds: list[Mapping[str, float]] = field(default_factory=list)  # of each strategy, each time this was asked
     reasons: dict[Part, str] = field(default_factory=dict)
 
     def add(
