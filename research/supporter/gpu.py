@@ -372,8 +372,8 @@ def write(
             for (id_, number, _), drawn in zip(
                 block, decoders[key].sample([Prompt(tuple(ids)) for _, _, ids in block], seeds), strict=True
             ):
-                ended = bool(drawn.ids) and drawn.ids[-1] == tokenizer.eos_token_id
-                text = tokenizer.decode(drawn.ids[:-1] if ended else drawn.ids)
+                ended = bool(drawn) and drawn[-1] == tokenizer.eos_token_id
+                text = tokenizer.decode(drawn[:-1] if ended else drawn)
                 file.write(
                     json.dumps(
                         {"id": id_, "number": number, "supporter": job["write"], "text": text, "ended": ended},
@@ -552,7 +552,7 @@ def reasoned(network: Any, rows: list[list[int]], end: list[int], eos: int, size
     (last,) = end
     sampling = RolloutSampling(max_tokens=64, ends=(last, eos), temperature=0.0)
     written = Decoder(network, sampling, rows=size).sample([Prompt(tuple(row)) for row in rows], list(range(len(rows))))
-    return [row + [n for n in one.ids if n not in (last, eos)] + end for row, one in zip(rows, written, strict=True)]
+    return [row + [n for n in one if n not in (last, eos)] + end for row, one in zip(rows, written, strict=True)]
 
 
 def first_words(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: Path, log: Any) -> None:

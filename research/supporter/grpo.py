@@ -263,7 +263,7 @@ def train_by_reward(
         prompts = [encode(tokenizer, guided_prompt(one["history"]))[0] for one in chosen]
         rows = [n for n in range(len(chosen)) for _ in range(job["group"])]
         seeds = [int(s) for s in generator(job["seed"], "outputs", str(step)).integers(1 << 31, size=len(rows))]
-        outputs = [one.ids for one in decoder.sample([Prompt(tuple(prompts[n])) for n in rows], seeds)]
+        outputs = decoder.sample([Prompt(tuple(prompts[n])) for n in rows], seeds)
         ended = [bool(ids) and ids[-1] in ends for ids in outputs]
         texts = [tokenizer.decode(ids[:-1] if end else ids) for ids, end in zip(outputs, ended, strict=True)]
         at.append(time.time())

@@ -61,7 +61,7 @@ def talk(network: Any, twin: Any, tokenizer: Any, job: dict[str, Any], folder: P
             int(generator(job["seed"], side, talks[n][0].id, str(talks[n][1]), tag).integers(1 << 31)) for n in numbers
         ]
         asked = [Prompt(tuple(encode(tokenizer, prompt)[0])) for prompt in prompts]
-        outputs = [one.ids for one in decoders[side].sample(asked, seeds)]
+        outputs = decoders[side].sample(asked, seeds)
         ended = [bool(ids) and ids[-1] in ends for ids in outputs]
         texts = [tokenizer.decode(ids[:-1] if end else ids) for ids, end in zip(outputs, ended, strict=True)]
         return [

@@ -120,7 +120,7 @@ def test_train_judge_evaluate_compare(
         (["train", "nowhere.jsonl", "out"], "no such file"),
         (["judge", "RECORDS", "nowhere", "out.jsonl"], "no model folder"),
         (["train", "RECORDS", "out", "--set", "sources={silver=-1.0}"], "greater than or equal to 0"),
-        (["train", "RECORDS", "out", "--set", "sources={silver=0.0}"], "no record would ever be drawn"),
+        (["train", "RECORDS", "out", "--set", "sources={silver=0.0}"], "no record would ever be sampled"),
         (["judge", "RECORDS", ENDPOINT, "out.jsonl", "--kind", "best"], "'best' is not one of"),
         (["judge", "RECORDS", ENDPOINT, "nowhere/out.jsonl"], "no such folder"),
         (["judge", "RECORDS", ENDPOINT, "out.jsonl", "--threshold", "0.4"], "--threshold: only for judges in this"),

@@ -497,27 +497,27 @@ def test_the_packaged_supporter_says_on_a_cpus_engine_what_it_says_on_torch(
         theirs = torch.softmax(network(torch.tensor([ids])).logits[0], -1)
     same = 0
     distances = []
-    places = range(8, len(ids))
-    for place in places:
+    indices = range(8, len(ids))
+    for place in indices:
         ours = torch.softmax(engine.logits(ids[: place + 1]).result(), -1)
         distances.append(float((ours - theirs[place]).abs().sum()) / 2)
         same += int(ours.argmax() == theirs[place].argmax())
     engine.close()
     assert sum(distances) / len(distances) < (0.08 if engine == "llama.cpp" else 0.12)
-    assert same >= 0.85 * len(places)
+    assert same >= 0.85 * len(indices)
 
 
 def test_improbable_tokens_are_left_out_row_by_row() -> None:
     logits = torch.log(torch.tensor([[0.6, 0.3, 0.07, 0.03]]))
 
-    def drawn(least: float) -> set[int]:
+    def sampled(least: float) -> set[int]:
         sampling = Sampling(temperature=1.0, min_p=least)
         rows = [Row((1,), sampling, seed, lambda *_: False, lambda _: None) for seed in range(300)]
         for row in rows:
             row.uniform = generator(row.seed, "tokens")
         return set(next_tokens(logits.repeat(len(rows), 1), rows, end=3))
 
-    assert drawn(0.0) == {0, 1, 2, 3}
-    assert drawn(0.1) == {0, 1, 2}
-    assert drawn(0.4) == {0, 1}
-    assert drawn(0.9) == {0}
+    assert sampled(0.0) == {0, 1, 2, 3}
+    assert sampled(0.1) == {0, 1, 2}
+    assert sampled(0.4) == {0, 1}
+    assert sampled(0.9) == {0}

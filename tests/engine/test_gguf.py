@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-from compeer.engine.gguf import chat_template, write_folder
+from compeer.engine.gguf import chat_template, made, write_folder
 from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
 from compeer.io import file_hash
@@ -106,7 +106,7 @@ def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tensors_are_those_of_transformers(tmp_path: Path, kind: str, tied: bool) -> None:
     path = tmp_path / "tiny.gguf"
     write_gguf(path, kind, tied)
-    write_folder(path, tmp_path / "model", "Tiny")
+    made(tmp_path / "model", lambda to: write_folder(path, to, "Tiny"))
     mine = load_file(tmp_path / "model" / "model.safetensors")
     config = GgufConfig(gguf_file=path.name, dequantize=True)
     network = AutoModelForCausalLM.from_pretrained(
@@ -140,19 +140,19 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "tiny.gguf"
     path.write_bytes(b"no such thing at all")
     with pytest.raises(InputError, match="no GGUF file"):
-        write_folder(path, tmp_path / "model", "Tiny")
+        made(tmp_path / "model", lambda to: write_folder(path, to, "Tiny"))
     write_gguf(path, "gemma")
     with pytest.raises(InputError, match="'gemma' is not known"):
-        write_folder(path, tmp_path / "model", "Tiny")
+        made(tmp_path / "model", lambda to: write_folder(path, to, "Tiny"))
     write_gguf(path, "qwen2")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
         with pytest.raises(InputError, match="the disk is full"):
-            write_folder(path, tmp_path / "model", "Tiny")
+            made(tmp_path / "model", lambda to: write_folder(path, to, "Tiny"))
     with monkeypatch.context() as patch:
         patch.setattr("compeer.engine.gguf.unpacked", lambda *_: (_ for _ in ()).throw(RuntimeError("stopped")))
         with pytest.raises(RuntimeError):
-            write_folder(path, tmp_path / "model", "Tiny")
+            made(tmp_path / "model", lambda to: write_folder(path, to, "Tiny"))
     assert {one.name for one in tmp_path.iterdir()} == {"tiny.gguf"}, "whole or not at all"
 
 

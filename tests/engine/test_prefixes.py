@@ -97,7 +97,7 @@ def test_answers_do_not_depend_on_what_was_asked_before(tiny_model: Path, local:
     assert list(clear_requests(local, last, greedy)) == last
     for one, answer in zip(last, ask(local, last, greedy), strict=True):
         assert isinstance(answer, Generation)
-        ids = local.tokenizer(local.prompt_text(one.messages), add_special_tokens=False, return_tensors="pt")
+        ids = local.tokenizer(local.rows.text(one.messages), add_special_tokens=False, return_tensors="pt")
         theirs = local.network.generate(
             **ids, max_new_tokens=16, do_sample=False, eos_token_id=local.tokenizer.eos_token_id, pad_token_id=0
         )[0, ids["input_ids"].shape[1] :]

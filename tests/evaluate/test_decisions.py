@@ -170,7 +170,7 @@ def test_surprise_is_that_of_each_token_of_the_response(model: LocalModel) -> No
     messages = [{"role": "user", "content": "I cannot sleep."}]
     found = response_surprise(model, messages, "Response: ", "What happened then?")  # type: ignore[arg-type]
     assert found is not None
-    text = model.prompt_text(messages, "Response: What happened then?")  # type: ignore[arg-type]
+    text = model.rows.text(messages, "Response: What happened then?")  # type: ignore[arg-type]
     ids = model.tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
     with torch.no_grad():
         logs = torch.log_softmax(model.network(input_ids=ids).logits[0].float(), -1)

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 from compeer import doctor
 from compeer.cli import app
+from compeer.engine import gguf
 from compeer.engine.gguf import int8_folder
 from compeer.errors import InputError
 from compeer.models import catalogue, download
@@ -138,16 +139,16 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
-    running = Server()
+    active = Server()
     monkeypatch.setenv("COMPEER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("HF_ENDPOINT", running.url)
+    monkeypatch.setenv("HF_ENDPOINT", active.url)
     for variable in [name for name in os.environ if name.startswith("PIP_") or name.lower().endswith("_proxy")]:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_INDEX_URL", f"{running.url}/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", f"{active.url}/simple")
     only_base(monkeypatch, BASE)
-    yield running
-    running.close()
+    yield active
+    active.close()
 
 
 def left_over() -> set[str]:
@@ -420,7 +421,7 @@ def test_offline_it_says_so_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_disk_without_room_is_told_before_anything_is_asked_for(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=download.ROOM))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=gguf.ROOM))
     with pytest.raises(InputError, match="the disk is full") as error:
         get_base(BASE)
     assert "COMPEER_CACHE" in str(error.value)

@@ -191,9 +191,9 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    running = Server()
-    yield running
-    running.close()
+    active = Server()
+    yield active
+    active.close()
 
 
 Making = Callable[..., EndpointModel]

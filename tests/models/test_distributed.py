@@ -36,7 +36,7 @@ def model(tiny_learner: Path, tiny_seeing_model: Path, tmp_path_factory: pytest.
 
 
 @pytest.fixture(scope="module", params=["fsdp2", "zero2", "zero3"])
-def spread(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def distributed(request: pytest.FixtureRequest, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes left, each with half of every weight."""
     if request.param.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
         pytest.skip("deepspeed is not installed")
@@ -97,9 +97,9 @@ def weights(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_the_saved_model_is_that_of_one_process(kind: str, spread: Path, model: Path, tmp_path: Path) -> None:
+def test_the_saved_model_is_that_of_one_process(kind: str, distributed: Path, model: Path, tmp_path: Path) -> None:
     train_sft(model, CHATS, SftSettings(batch=4, **KINDS[kind]), tmp_path, 0, kind, {})
-    alone, pair, start = weights(tmp_path / "model"), weights(spread / kind / "model"), weights(model)
+    alone, pair, start = weights(tmp_path / "model"), weights(distributed / kind / "model"), weights(model)
     assert {name: value.shape for name, value in pair.items()} == {name: value.shape for name, value in start.items()}
     for name, value in alone.items():
         torch.testing.assert_close(pair[name], value, atol=2e-4, rtol=0)
@@ -108,14 +108,14 @@ def test_the_saved_model_is_that_of_one_process(kind: str, spread: Path, model: 
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_an_interrupted_training_goes_on_the_same(kind: str, spread: Path) -> None:
-    whole, resumed = weights(spread / kind / "model"), weights(spread / f"{kind}-on" / "model")
+def test_an_interrupted_training_goes_on_the_same(kind: str, distributed: Path) -> None:
+    whole, resumed = weights(distributed / kind / "model"), weights(distributed / f"{kind}-on" / "model")
     for name, value in whole.items():
         assert torch.equal(value, resumed[name]), name
-    assert len((spread / f"{kind}-on" / "times.jsonl").read_text().splitlines()) == 1, "one step was left to do"
+    assert len((distributed / f"{kind}-on" / "times.jsonl").read_text().splitlines()) == 1, "one step was left to do"
 
 
-def test_rewards_teach_spread_weights_too(spread: Path, model: Path) -> None:
-    start, after = weights(model), weights(spread / "grpo" / "model")
+def test_rewards_teach_distributed_weights_too(distributed: Path, model: Path) -> None:
+    start, after = weights(model), weights(distributed / "grpo" / "model")
     assert {name: value.shape for name, value in after.items()} == {name: value.shape for name, value in start.items()}
     assert sum(bool((after[name] - start[name]).abs().max() > 1e-4) for name in start) > 10

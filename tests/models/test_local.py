@@ -102,7 +102,7 @@ def test_an_answer_that_reaches_max_tokens_is_cut_off(local: LocalModel) -> None
     assert isinstance(found, Generation)
     assert found.cut_off
     assert found.tokens == 5
-    prompt = local.prompt_text(request("hello").messages)
+    prompt = local.rows.text(request("hello").messages)
     assert found.prompt_tokens == len(local.tokenizer(prompt, add_special_tokens=False)["input_ids"])
 
 
@@ -204,7 +204,7 @@ def row(seed: int, sampling: Sampling) -> Row:
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_tokens_are_drawn_as_often_as_they_are_probable(temperature: float) -> None:
+def test_tokens_are_sampled_as_often_as_they_are_probable(temperature: float) -> None:
     logits = [2.0, 1.0, 0.0, -1.0, 1.0]
     expected = torch.softmax(torch.tensor(logits) / temperature, 0)
     found = frequencies(logits, Sampling(temperature=temperature))
@@ -212,7 +212,7 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(temperature: float) -> N
     assert chi_square < 18.5  # 4 degrees of freedom: exceeded once in a thousand
 
 
-def test_what_is_forbidden_is_never_drawn() -> None:
+def test_what_is_forbidden_is_never_sampled() -> None:
     found = frequencies([0.0, -torch.inf, 0.0], Sampling(temperature=1.0))
     assert found[1] == 0
     assert found[0] == pytest.approx(0.5, abs=0.04)
@@ -517,13 +517,13 @@ def test_a_verdict_is_what_the_model_gives_for_the_plain_chat(
             with torch.inference_mode():
                 logits = network(torch.tensor([fed])).logits[0, -1]
             words = [tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in question.words]
-            chances = torch.softmax(logits[words], 0).tolist()
+            probabilities = torch.softmax(logits[words], 0).tolist()
             if question.part == "response":
                 best = "candidate" if case.candidate_first else "reference"
-                assert found.response[best] == pytest.approx(chances[0], abs=1e-4)  # type: ignore[index]
+                assert found.response[best] == pytest.approx(probabilities[0], abs=1e-4)  # type: ignore[index]
             else:
-                assert found.steps[question.part] == pytest.approx(chances[0], abs=1e-4)
-            fed.append(words[chances.index(max(chances))])
+                assert found.steps[question.part] == pytest.approx(probabilities[0], abs=1e-4)
+            fed.append(words[probabilities.index(max(probabilities))])
 
 
 def test_a_shared_history_changes_nothing(judge: LocalJudge, monkeypatch: pytest.MonkeyPatch) -> None:

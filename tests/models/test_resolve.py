@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from compeer.engine import int8
 from compeer.engine.rows import ModelFiles
 from compeer.models import resolve
 from compeer.models.resolve import cpu_files
@@ -35,9 +36,9 @@ def test_each_use_gets_the_backend_that_was_measured_faster(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(resolve, "prepare", lambda model: ModelFiles(Path(model), None, Path(model)))
-    monkeypatch.setattr(resolve, "_has_eight_bits", lambda: False)
+    monkeypatch.setattr(int8, "has_eight_bits", lambda: False)
     assert (cpu_files(model, use) is not None) == engine
-    monkeypatch.setattr(resolve, "_has_eight_bits", lambda: True)
+    monkeypatch.setattr(int8, "has_eight_bits", lambda: True)
     prepared = cpu_files(model, use)
     assert (prepared is not None) == (engine or use == "serve")
     assert prepared is None or prepared.exact == (use == "judge")

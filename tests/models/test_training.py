@@ -25,8 +25,8 @@ def settings(**changes: Any) -> SftSettings:
 
 def test_it_learns_what_the_assistant_says(tiny_learner: Path, tmp_path: Path) -> None:
     card = {"role": "supporter", "history": 3}
-    figures = train_sft(tiny_learner, [CHAT] * 8, settings(steps=30), tmp_path, 0, "test", card)
-    assert figures["loss_last"] < 0.1 < figures["loss_first"]
+    metrics = train_sft(tiny_learner, [CHAT] * 8, settings(steps=30), tmp_path, 0, "test", card)
+    assert metrics["loss_last"] < 0.1 < metrics["loss_first"]
     assert model_card(tmp_path / "model") == card
     model = LocalModel(tmp_path / "model")
     import asyncio
@@ -41,14 +41,14 @@ def test_it_learns_what_the_assistant_says(tiny_learner: Path, tmp_path: Path) -
 def test_the_loss_is_on_the_assistant_alone(tiny_learner: Path, tmp_path: Path) -> None:
     """A chat whose user part cannot be predicted still reaches a loss near zero."""
     chats = [[{"role": "user", "content": f"{n * 7919} {n * 104729}"}, CHAT[1]] for n in range(1, 9)]
-    figures = train_sft(tiny_learner, chats, settings(steps=40), tmp_path, 0, "test", {})
-    assert figures["loss_last"] < 0.1
+    metrics = train_sft(tiny_learner, chats, settings(steps=40), tmp_path, 0, "test", {})
+    assert metrics["loss_last"] < 0.1
 
 
 def test_chats_that_are_too_long_are_left_out_and_counted(tiny_learner: Path, tmp_path: Path) -> None:
     long = [{"role": "user", "content": "word " * 100}, CHAT[1]]
-    figures = train_sft(tiny_learner, [CHAT, CHAT, long], settings(max_length=64), tmp_path, 0, "test", {})
-    assert (figures["chats"], figures["too_long"]) == (2, 1)
+    metrics = train_sft(tiny_learner, [CHAT, CHAT, long], settings(max_length=64), tmp_path, 0, "test", {})
+    assert (metrics["chats"], metrics["too_long"]) == (2, 1)
 
 
 @pytest.mark.parametrize(("rank", "layers"), [(4, 0), (4, 1), (0, 1)])
@@ -69,7 +69,7 @@ def test_adapters_and_upper_layers(tiny_learner: Path, tmp_path: Path, rank: int
         assert any(".layers.0." in name for name in moved)
 
 
-def test_figures_go_to_json_lines_and_to_tensorboard_if_asked(tiny_learner: Path, tmp_path: Path) -> None:
+def test_metrics_go_to_json_lines_and_to_tensorboard_if_asked(tiny_learner: Path, tmp_path: Path) -> None:
     train_sft(tiny_learner, [CHAT] * 4, settings(log="tensorboard"), tmp_path, 0, "test", {})
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]

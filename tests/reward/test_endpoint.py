@@ -226,7 +226,7 @@ def test_a_model_in_this_process_that_sees_reads_the_file(tiny_seeing_model: Pat
 # --- both orders ------------------------------------------------------------------------------------------------------
 
 
-def test_both_orders_are_averaged_and_a_judge_of_places_is_undecided() -> None:
+def test_both_orders_are_averaged_and_a_judge_of_indices_is_undecided() -> None:
     always_first = ScriptedModel(lambda request: "A" if words_of(request) == RESPONSE_WORDS else "True")
     for first in (True, False):
         (found,) = ModelJudge(always_first, both_orders=True).judge([replace(CASE, candidate_first=first)])

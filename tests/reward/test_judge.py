@@ -659,7 +659,7 @@ def test_balance_reaches_the_share_it_aims_at() -> None:
     assert tilted([1.0] * 10, wrong, 0.05) == [1.0] * 10, "it is higher already"
 
 
-def test_sources_are_weighted_and_mistakes_drawn_more_often() -> None:
+def test_sources_are_weighted_and_mistakes_sampled_more_often() -> None:
     records = [record(0, source="human"), record(1, source="silver"), record(2, source="silver", wrong=["emotion"])]
     assert sampling_weights(records, settings()) == [1.0, 1.0, 1.0]
     assert sampling_weights(records, settings(sources={"silver": 0.5})) == [1.0, 0.5, 0.5]
@@ -695,7 +695,7 @@ def said(*probabilities: float) -> list[Judgment | Unscored]:
     return [Judgment(dict.fromkeys(STEPS, probability), {"candidate": 1.0}) for probability in probabilities]
 
 
-def test_figures_and_threshold_by_hand() -> None:
+def test_metrics_and_threshold_by_hand() -> None:
     records = [record(0), record(1), record(2), record(3, "both", wrong=STEPS)]
     measured = part_metrics(records, said(0.9, 0.8, 0.75, 0.6))
     # always True on T, T, T, F: F1 of True = 6/7, weighted by 3/4

@@ -77,7 +77,7 @@ def test_what_is_no_probability_is_refused(tmp_path: Path, judgment: str, field:
     path.write_text(
         '{"id": "r9", "unscored": "away"}\n' + f'{{"id": "r0", "judgment": {judgment}}}\n', encoding="utf-8"
     )
-    with pytest.raises(InputError, match="not a probability") as caught:
+    with pytest.raises(InputError, match="Input should be") as caught:
         read_judgments(path, [record(0)])
     assert (caught.value.file, caught.value.line, caught.value.field) == (path, 2, field)
 

@@ -284,7 +284,7 @@ def verdicts(one: SerRecord) -> Judgment:
     return Judgment(steps=steps, response={value: 1.0} if value else None)
 
 
-def test_figures_of_a_judge_that_is_right_and_of_one_that_always_says_true() -> None:
+def test_metrics_of_a_judge_that_is_right_and_of_one_that_always_says_true() -> None:
     tested = [record("candidate", history=True), record("both"), record("neither"), record("candidate")]
     right: dict[str, Any] = judge_metrics(tested, [verdicts(one) for one in tested])
     assert right["history"]["weighted_f1"] == right["history"]["recall_false"] == 1.0

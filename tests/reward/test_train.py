@@ -54,8 +54,8 @@ def with_callback(monkeypatch: pytest.MonkeyPatch, callback: TrainerCallback) ->
 def test_a_stopped_training_is_not_taken_up_again(
     tiny_learner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
-    figures = train_judge(RECORDS, settings(tiny_learner, **changes), tmp_path, 0)
-    assert figures["steps"] == 4
+    metrics = train_judge(RECORDS, settings(tiny_learner, **changes), tmp_path, 0)
+    assert metrics["steps"] == 4
     before = contents(tmp_path)
     steps: list[int] = []
 
@@ -65,7 +65,7 @@ def test_a_stopped_training_is_not_taken_up_again(
 
     with_callback(monkeypatch, Count())
     for _ in range(2):
-        assert train_judge(RECORDS, settings(tiny_learner, **changes), tmp_path, 0) == figures
+        assert train_judge(RECORDS, settings(tiny_learner, **changes), tmp_path, 0) == metrics
         assert contents(tmp_path) == before
     assert steps == []
 
@@ -86,15 +86,15 @@ def test_a_training_killed_as_it_stops_ends_like_an_undisturbed_one(
     undisturbed: tuple[dict[str, Any], dict[str, bytes]],
     moment: str,
 ) -> None:
-    figures, files = undisturbed
+    metrics, files = undisturbed
     chosen = settings(tiny_learner, learning_rate=0.02)
-    assert figures["steps"] < chosen.steps
+    assert metrics["steps"] < chosen.steps
     with monkeypatch.context() as patch:
-        with_callback(patch, Killed(moment, figures["steps"]))
+        with_callback(patch, Killed(moment, metrics["steps"]))
         with pytest.raises(KeyboardInterrupt):
             train_judge(RECORDS, chosen, tmp_path, 0)
     assert not (tmp_path / "model").exists()
-    assert train_judge(RECORDS, chosen, tmp_path, 0) == figures
+    assert train_judge(RECORDS, chosen, tmp_path, 0) == metrics
     assert contents(tmp_path) == files
 
 

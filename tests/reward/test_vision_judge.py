@@ -98,7 +98,7 @@ def plain_logits(network: Any, reader: PictureReader, one: EncodedChat) -> torch
     return logits
 
 
-def verdict_places(one: EncodedChat) -> list[int]:
+def verdict_indices(one: EncodedChat) -> list[int]:
     """Where the tokens stand that the assistant's answers begin with."""
     return [n for n, said in enumerate(one.learnt) if said and not one.learnt[n - 1]]
 
@@ -126,7 +126,7 @@ def test_verdicts_on_the_cache_are_those_of_one_plain_forward(
             messages = chat(replace(asked, candidate_first=first), answers, form, number, images=True)
             (whole,) = encode_chats(tokenizer, reader, [messages])
             logits = plain_logits(network, reader, whole)
-            for question, place in zip(rounds, verdict_places(whole), strict=True):
+            for question, place in zip(rounds, verdict_indices(whole), strict=True):
                 tokens = [tokenizer(word)["input_ids"][0] for word in question.words]
                 probabilities = torch.softmax(logits[place - 1, tokens], 0).tolist()
                 if question.part != "response":

@@ -40,7 +40,7 @@ def clear_requests(model: Any, requests: Iterable[Request], sampling: Sampling) 
     """Those of the requests that a `LocalModel` answers clearly."""
     network = _exact(model.network)
     for request in requests:
-        text = model.prompt_text(request.messages, request.prefix)
+        text = model.rows.text(request.messages, request.prefix)
         ids = torch.tensor([model.tokenizer(text, add_special_tokens=False)["input_ids"]])
         cache = None
         for number in generator(request.seed, "tokens").random(sampling.max_tokens):

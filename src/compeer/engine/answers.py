@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from compeer.engine.attention import roomy_cache
@@ -20,6 +21,8 @@ from compeer.engine.network import last_logits
 from compeer.engine.rows import Ending, NotWritten, Row, Sampling, common
 
 Pieces = Sequence[list[int]]  # the next tokens of each row
+Pictures = Sequence[Sequence[Picture]]
+Groups = Sequence[Hashable]
 
 
 class CpuReading:
@@ -66,13 +69,7 @@ class TorchReading:
 
     @torch.inference_mode()
     def __init__(
-        self,
-        network: Any,
-        pad: int,
-        reader: PictureReader | None,
-        first: Pieces,
-        groups: Sequence[Hashable],
-        pictures: Sequence[Sequence[Picture]],
+        self, network: Any, pad: int, reader: PictureReader | None, first: Pieces, groups: Groups, pictures: Pictures
     ) -> None:
         self._network, self._pad, self._reader, self._device = network, pad, reader, network.device
         members: dict[Hashable, list[int]] = {}
@@ -81,11 +78,9 @@ class TorchReading:
         shared = [common_prefix([first[row][:-1] for row in rows]) for rows in members.values()]
         numbers = {group: number for number, group in enumerate(members)}
         owners = [numbers[group] for group in groups]
-        self.read = [len(shared[owner]) for owner in owners]
-        """How many tokens of each row's first piece were read when it began."""
+        self.read = [len(shared[owner]) for owner in owners]  # so many tokens of its first piece when a row began
         self._cache = roomy_cache()
-        self._shift = torch.zeros((len(shared), 1), dtype=torch.long, device=self._device)
-        """By how much pictures move the positions of what follows them."""
+        self._shift = torch.zeros((len(shared), 1), dtype=torch.long, device=self._device)  # by pictures, of positions
         if reader:
             self._mask = torch.zeros((len(shared), 0), dtype=torch.long, device=self._device)
             self._feed(shared, [pictures[rows[0]] for rows in members.values()])
@@ -128,7 +123,7 @@ class TorchReading:
             pieces = [own[-1:] if goes_on else [] for own, goes_on in zip(found, going, strict=True)]
         return found
 
-    def _feed(self, pieces: Pieces, pictures: Sequence[Sequence[Picture]] = ()) -> torch.Tensor:
+    def _feed(self, pieces: Pieces, pictures: Pictures = ()) -> Tensor:
         """Feeds a piece to each row, the first ones with pictures; the logits after it."""
         ids, new = self._padded(pieces, left=True)
         self._mask = torch.cat([self._mask, new], dim=1)
@@ -141,14 +136,14 @@ class TorchReading:
             inputs = {"position_ids": positions + self._shift}
         return last_logits(self._network, ids, self._cache, attention_mask=self._mask, **inputs)
 
-    def _padded(self, pieces: Pieces, left: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    def _padded(self, pieces: Pieces, left: bool) -> tuple[Tensor, Tensor]:
         """Pieces as one table of tokens, and which of them are real."""
         side, rows = "left" if left else "right", [torch.tensor(piece, dtype=torch.long) for piece in pieces]
         filled = pad_sequence(rows, batch_first=True, padding_value=self._pad, padding_side=side)
         real = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side=side)
         return self._on_device(filled), self._on_device(real)
 
-    def _on_device(self, values: Any) -> torch.Tensor:
+    def _on_device(self, values: Any) -> Tensor:
         """Numbers on the network's device, which goes on computing while it is given them."""
         tensor = torch.as_tensor(values)
         cuda = self._device.type == "cuda"

@@ -19,6 +19,7 @@ import torch
 
 from compeer.engine.rows import Backend, Ending, NotWritten, Row
 from compeer.engine.sampling import next_tokens
+from compeer.pipeline import in_blocks
 from compeer.statistics import generator
 
 _JOINING = 2  # so many prompts are read between two steps at most: those at work must not wait long for newcomers
@@ -39,7 +40,6 @@ class Batcher:
         self._thread.start()
 
     def submit(self, row: Row) -> None:
-        """Puts a row in the line."""
         _begin(self.table, row, self._end)
         self._line_up(self._waiting, row)
 
@@ -70,9 +70,8 @@ class Batcher:
     def _work(self) -> None:
         while True:
             with self._changed:
-                if not self.table.rows and not self._waiting and not self._questions:
-                    self.table.rest()
                 while not (self.table.rows or self._waiting or self._questions or self._closed):
+                    self.table.rest()
                     self._changed.wait()
                 closed = self._closed
             if closed:
@@ -140,12 +139,10 @@ class Batcher:
 def write_rows(table: Backend, rows: Sequence[Row], end: int) -> None:
     """Writes rows to their ends in the caller's thread, as many at a time as the table has room for."""
     try:
-        for start in range(0, len(rows), table.most):
-            batch = rows[start : start + table.most]
+        for batch in in_blocks(rows, table.most):
             for row in batch:
                 _begin(table, row, end)
-            for _, alike in groupby(batch, key=Row.prompt):
-                group = list(alike)
+            for group in [list(alike) for _, alike in groupby(batch, key=Row.prompt)]:
                 _take(table, group, table.join(group), end)
             while table.rows:
                 _take(table, list(table.rows), table.step(), end)

@@ -1,15 +1,13 @@
 """Rows on a CPU: a sequence each, and what was read once is not read again; a base is loaded once for all users.
 
-Two engines compute them, which have the same calls and take the same files: torch in eight bits (`int8.py`) where the
-processor and the model allow it, else llama.cpp (`llama.py`).
+Two engines with the same calls compute them: torch in eight bits (`int8.py`) where the processor and the model allow
+it, else llama.cpp (`llama.py`). A sequence that a row has left keeps its prompt until it is needed; then the keys and
+values are put aside in memory, as many as there is room for. A prompt begins with what it has most in common with any
+of them. What all prompts of a model begin with (its task) is computed once for good: its keys and values are kept on
+disk, beside a hash of themselves, under a name made of all that they depend on.
 
-A sequence that a row has left keeps its prompt until it is needed; then the keys and values are put aside in
-memory, as many as there is room for. A prompt begins with what it has most in common with any of them: a conversation's
-second turn reads only what is new. What all prompts of a model begin with (its task) is computed once for good: its
-keys and values are kept on disk, beside a hash of themselves, under a name made of all that they depend on.
-
-Both round, and round otherwise when they compute one token or many. So prompts are read in blocks that always end at
-the same tokens, and whole blocks alone are used again: what a prompt comes to does not depend on what was read before.
+Both engines round otherwise when they compute one token or many. So prompts are read in blocks that always end at the
+same tokens, and only whole blocks are used again: what a prompt comes to does not depend on what was read before.
 """
 
 import hashlib
@@ -25,13 +23,14 @@ import numpy as np
 import torch
 
 from compeer.engine.batching import Batcher
+from compeer.engine.gguf import file_mark
 from compeer.engine.int8 import Int8, is_supported
-from compeer.engine.llama import Llama
+from compeer.engine.llama import BATCH, Llama
 from compeer.engine.rows import Backend, ModelFiles, Row, common
-from compeer.io import atomic
+from compeer.io import atomic, text_hash
+from compeer.pipeline import in_blocks
 
 _SHORTEST_SHARED = 16  # a prompt that has fewer tokens in common with another is read from its start
-_BATCH = 256  # tokens that are computed in one call, at most
 _PUT_ASIDE = 256 << 20  # bytes of keys and values that are put aside; those not used for the longest time go first
 
 _TOKENS, _LONGEST = 16384, 4096  # llama.cpp has memory for so many, shared evenly; no row needs more than the second
@@ -62,8 +61,7 @@ class CpuTable(Backend):
         self.rows: list[Row] = []
         self.most = model.sequences - 1
         self._model, self._kept = model, kept
-        self._sequences = [_Sequence(number) for number in range(model.sequences)]
-        """In the order in which prompts were last read into them."""
+        self._sequences = [_Sequence(number) for number in range(model.sequences)]  # the last one was read into last
         self._aside: OrderedDict[Known, bytes] = OrderedDict()
         self._fixed: dict[Known, bytes] = {}
         self.read = 0  # tokens of prompts that were computed so far
@@ -132,7 +130,9 @@ class CpuTable(Backend):
 
     def _reading(self, ids: list[int], adapter: Path | None, group: Sequence[Row]) -> tuple[_Sequence, torch.Tensor]:
         """A free sequence that holds these tokens, and the logits after them."""
-        first, block = self._first_block(ids, adapter), self._model.block
+        kept = [len(known) for own, known in self._fixed if own == adapter and tuple(ids[: len(known)]) == known]
+        # blocks begin after what is kept, if the prompt begins with it
+        first, block = max((length for length in kept if length < len(ids)), default=0), self._model.block
         slot = self._begun(ids, adapter, first)
         self._model.use(adapter)
         try:
@@ -154,11 +154,6 @@ class CpuTable(Backend):
             self._cut(slot, 0)
             raise
 
-    def _first_block(self, ids: list[int], adapter: Path | None) -> int:
-        """Where the blocks of a prompt begin: after what is kept, if it begins with it."""
-        kept = [tokens for own, tokens in self._fixed if own == adapter and tuple(ids[: len(tokens)]) == tokens]
-        return max((len(tokens) for tokens in kept if len(tokens) < len(ids)), default=0)
-
     def _begun(self, ids: list[int], adapter: Path | None, first: int) -> _Sequence:
         """A free sequence that holds what a prompt has in common with what is known; its last token is always left."""
         fresh = ids[:-1]
@@ -168,7 +163,7 @@ class CpuTable(Backend):
             return first + (length - first) // self._model.block * self._model.block if length >= first else 0
 
         held = [(shared(one.tokens[: one.clean]), one) for one in self._sequences if one.adapter == adapter]
-        aside = [(shared(tokens), (own, tokens)) for own, tokens in (*self._fixed, *self._aside) if own == adapter]
+        aside = [(shared(known[1]), known) for known in (*self._fixed, *self._aside) if known[0] == adapter]
         length, nearest = max(held, key=lambda one: one[0], default=(0, None))
         other, known = max(aside, key=lambda one: one[0], default=(0, None))
         slot = self._free()
@@ -177,8 +172,7 @@ class CpuTable(Backend):
         elif max(length, other) < _SHORTEST_SHARED:
             self._make_room(slot)
         elif nearest and length > other:
-            state = self._model.state(nearest.number)
-            self._put(slot, (adapter, tuple(nearest.tokens)), nearest.clean, state)
+            self._put(slot, (adapter, tuple(nearest.tokens)), nearest.clean, self._model.state(nearest.number))
         elif known:
             if known in self._aside:
                 self._aside.move_to_end(known)
@@ -192,8 +186,7 @@ class CpuTable(Backend):
     def _put(self, slot: _Sequence, known: Known, clean: int, state: bytes) -> bool:
         """Puts keys and values into a sequence, its own aside; False where they do not fit."""
         self._make_room(slot)
-        fits = self._model.restore(slot.number, state)
-        if fits:
+        if fits := self._model.restore(slot.number, state):
             slot.adapter, slot.tokens, slot.clean = known[0], list(known[1]), clean
         return fits
 
@@ -212,7 +205,6 @@ class CpuTable(Backend):
         self._cut(slot, 0)
 
     def _cut(self, slot: _Sequence, length: int) -> None:
-        """Forgets what a sequence holds after so many tokens."""
         self._model.cut(slot.number, length)
         del slot.tokens[length:]
         slot.clean = min(slot.clean, length)
@@ -227,17 +219,16 @@ class CpuTable(Backend):
             last = start + len(new) - 1
             fed += [(slot.number, position, token, position == last) for position, token in enumerate(new, start)]
             slot.tokens += new
-        batches = (fed[start : start + _BATCH] for start in range(0, len(fed), _BATCH))
-        return torch.from_numpy(np.concatenate([self._model.decode(*zip(*batch, strict=True)) for batch in batches]))
+        batches = [self._model.decode(*zip(*batch, strict=True)) for batch in in_blocks(fed, BATCH)]
+        return torch.from_numpy(np.concatenate(batches))
 
     # --- on disk --------------------------------------------------------------------------------------------------
 
     def _mark(self, known: Known) -> str:
         """A name for keys and values that changes with everything that they depend on."""
         adapter, ids = known
-        stats = [(path, path.stat()) for path in (self._model.path, adapter) if path]
-        files = [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
-        return hashlib.sha256(repr((self._model.mark, files, ids)).encode()).hexdigest()[:32]
+        files = [file_mark(path) for path in (self._model.path, adapter) if path]
+        return text_hash(repr((self._model.mark, files, ids)))[:32]
 
 
 def _read_state(path: Path) -> bytes | None:
@@ -263,10 +254,7 @@ _loading = threading.Lock()
 
 
 class CpuEngine:
-    """A model on a CPU, which writes `rows` outputs at a time. `end` is the token that ends an output.
-
-    Engines on the same base share it, and the thread that computes with it.
-    """
+    """A model on a CPU, which writes `rows` outputs at a time, each to its `end`; engines on the same base share it."""
 
     def __init__(self, files: ModelFiles, end: int, rows: int | None = None) -> None:
         eight_bits = is_supported(files.base)

@@ -21,14 +21,16 @@ from llvmlite import binding, ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from torch import Tensor
 
 from compeer.engine.matrices import TOP, WIDTH, ZERO
 
 Array = npt.NDArray[Any]
+Stacks = Mapping[str, tuple[Array, Array]]  # the weights and scales of a part of all layers
 
-_RUNNING, _CORES = Path("/proc/loadavg"), os.cpu_count() or 1  # where Linux says how many threads are running now
+_LOAD, _CORES = Path("/proc/loadavg"), os.cpu_count() or 1  # where Linux says how many threads are active now
 _pool = ThreadPoolExecutor(3, thread_name_prefix="compeer-rows")  # more do not read a large matrix faster
-_PATIENCE = 1 << 30  # so often a thread looks for the others: about a minute
+_PATIENCE = 1 << 30  # so often a thread checks for the others: about a minute
 
 binding.initialize_native_asmparser()
 compiled = njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
@@ -37,7 +39,7 @@ exact = njit(nogil=True, cache=True, error_model="numpy")
 
 
 class Matrices(NamedTuple):
-    """One matrix of every layer, or a single one without the first dimension."""
+    """One matrix of every layer; a single one is that of the only layer."""
 
     weight: Array  # (layers, outputs, inputs) in eight bits
     scale: Array  # (layers, outputs), float32
@@ -82,9 +84,8 @@ def _product(_: Any, numbers: Any, start: Any, weight: Any, first: Any, count: A
             parts = at(one, builder.add(given[1], done)), at(other, builder.add(given[3], done))
             builder.store(builder.call(call, [*parts, builder.load(total)]), total)
         add = ir.FunctionType(ir.IntType(32), [sums])
-        return builder.call(
-            cgutils.get_or_insert_function(builder.module, add, "llvm.vector.reduce.add.v16i32"), [builder.load(total)]
-        )
+        added = cgutils.get_or_insert_function(builder.module, add, "llvm.vector.reduce.add.v16i32")
+        return builder.call(added, [builder.load(total)])
 
     return types.int32(numbers, start, weight, first, count), write
 
@@ -105,34 +106,23 @@ def _rounded(numbers: Array, eight: Array, rest: Array) -> np.float32:
 
 
 @intrinsic
-def _arrive(_: Any, count: Any) -> Any:
-    """Adds one to a number that threads share."""
-
-    def write(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        place = context.make_array(signature.args[0])(context, builder, given[0]).data
-        return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "seq_cst")
-
-    return types.int64(count), write
-
-
-@intrinsic
-def _arrived(_: Any, count: Any) -> Any:
-    """The number that threads share, after a pause."""
+def _added(_: Any, count: Any, _more: Any) -> Any:
+    """What a number that threads share was before something is added to it, after a pause."""
 
     def write(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         place = context.make_array(signature.args[0])(context, builder, given[0]).data
         builder.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "pause", "", side_effect=True), [])
-        return builder.load_atomic(place, "seq_cst", 8)
+        return builder.atomic_rmw("add", place, given[1], "seq_cst")
 
-    return types.int64(count), write
+    return types.int64(count, types.int64), write
 
 
 @compiled
 def _wait(count: Array, until: int) -> int:
     """Waits for the other threads to come as far, and says how far; not for ever, for one may have failed."""
-    _arrive(count)
+    _added(count, 1)
     for _ in range(_PATIENCE):
-        if _arrived(count) >= until:
+        if _added(count, 0) >= until:
             return until
     raise RuntimeError("a thread has failed")
 
@@ -280,31 +270,20 @@ def _all_layers(
         given[:] = hidden
 
 
-@exact
-def _few(own: Matrices, eight: Array, start: int, end: int, found: Array) -> None:
-    count, inputs = eight.shape
-    for output in range(start, end):
-        for token in range(count):
-            whole = _product(eight, token * inputs, own.weight, output * inputs, inputs) - own.excess[output]
-            found[token, output] = np.float32(whole) * own.scale[output]
-
-
-def sums_of(weight: Array, scale: Array) -> Matrices:
-    """A matrix with what counting the other factor from -128 adds to each of its products."""
-    outputs, inputs = weight.shape
-    found = np.empty((1, outputs), np.float32)
-    plain = Matrices(weight, np.ones_like(scale), np.zeros(outputs, np.int32))
-    _few(plain, np.ones((1, inputs), np.uint8), 0, outputs, found)
-    return Matrices(weight, scale, (ZERO * found[0]).astype(np.int32))
+def with_excess(weight: Array, scale: Array) -> Matrices:
+    """Matrices whose products can be counted from -128."""
+    return Matrices(weight, scale, (ZERO * torch.from_numpy(weight).sum(2, dtype=torch.int32)).numpy())
 
 
 def few_tokens(own: Matrices, eight: Array) -> Array:
-    """Tokens, (tokens, inputs) from 0 to 255, times a matrix, which is read once for all of them."""
-    found = np.empty((len(eight), len(own.scale)), np.float32)
+    """Tokens, (tokens, inputs) from 0 to 255, times a single matrix, which is read once for all of them."""
+    count, outputs = len(eight), own.scale.shape[1]
+    found, room = np.empty((count, outputs), np.float32), Room(eight, eight, np.ones(count, np.float32))
     threads = min(torch.get_num_threads(), 4)
-    cuts = [len(own.scale) * n // threads for n in range(threads + 1)]
-    others = [_pool.submit(_few, own, eight, cuts[n], cuts[n + 1], found) for n in range(1, threads)]
-    _few(own, eight, 0, cuts[1], found)
+    cuts = [outputs * n // threads for n in range(threads + 1)]
+    work = partial(_times, 0, count, own, False, room)
+    others = [_pool.submit(work, cuts[n], cuts[n + 1], found) for n in range(1, threads)]
+    work(0, cuts[1], found)
     for other in others:
         other.result()
     return found
@@ -316,19 +295,10 @@ class Fused:
     most = 16  # tokens at a time; more are computed by torch, which uses all cores
 
     def __init__(
-        self,
-        stacks: Mapping[str, tuple[Array, Array]],
-        vectors: Mapping[str, torch.Tensor],
-        turns: torch.Tensor,
-        queries: int,
-        family: str,
-        eps: float,
+        self, stacks: Stacks, vectors: Mapping[str, Tensor], turns: Tensor, queries: int, family: str, eps: float
     ) -> None:
-        self._parts = {
-            part: Matrices(weight, scale, ZERO * weight.sum(2, dtype=np.int32))
-            for part, (weight, scale) in stacks.items()
-        }
-        count, outputs = self._parts["qkv"].scale.shape
+        self._parts = tuple(with_excess(*stacks[part]) for part in ("qkv", "attn_output", "gate_up", "ffn_down"))
+        count, outputs = self._parts[0].scale.shape
 
         def stacked(name: str, none: int = 0) -> Array:
             own = [vectors.get(f"blk.{layer}.{name}", torch.zeros(none)) for layer in range(count)]
@@ -348,12 +318,12 @@ class Fused:
         A sequence's tokens stand in their order.
         """
         count, keys, size = len(hidden), cells.shape[3], cells.shape[5]
-        parts = tuple(self._parts.values())
-        queries, both = self._rest[4], parts[2].scale.shape[1]
+        queries, both = self._rest[4], self._parts[2].scale.shape[1]
         sizes = ((queries + 2 * keys, size), (queries * size,), (both,), (both // 2,), hidden.shape[1:])
         shared = Shared(np.zeros(1, np.int64), *(np.empty((count, *one), np.float32) for one in sizes))
         threads = self._threads()
-        work = partial(_all_layers, hidden, np.array(sequences), np.array(positions), cells, parts, *self._rest, shared)
+        tokens = hidden, np.array(sequences), np.array(positions), cells
+        work = partial(_all_layers, *tokens, self._parts, *self._rest, shared)
         others = [self._pool.submit(work, thread, threads) for thread in range(1, threads)]
         work(0, threads)
         for other in others:
@@ -362,7 +332,7 @@ class Fused:
     def _threads(self) -> int:
         """How many to use: a second one only helps where nobody else wants its core now. No number changes by it."""
         try:
-            running = int(_RUNNING.read_text("ascii").split()[3].partition("/")[0])
+            active = int(_LOAD.read_text("ascii").split()[3].partition("/")[0])
         except (OSError, ValueError, IndexError):
             return 1
-        return self._most_threads if running < _CORES else 1
+        return self._most_threads if active < _CORES else 1

@@ -3,12 +3,11 @@
 A base is a quantised file, made for talking on a CPU. Training, and whatever else goes through `transformers`, wants
 plain weights: they are unpacked once into the cache, tensor by tensor, so that no more than one lies in memory.
 
-Written are a folder of `transformers`, its matrices in eight bits (Q8_0), a small model's as they are, and no words in
-it, for text is turned into tokens by the folder's own tokenizer; adapters of `peft`, their two narrow matrices scaled,
-under llama.cpp's names; and a base whose matrices are Q4_1, as the packaged SmolLM2's: llama.cpp has no quick way to
-read a prompt with these, but one for Q4_0. A block of Q4_1 is `scale * q + least`, one of Q4_0 `scale * (q - 8)`; they
-differ by one number for each block of 32 inputs. So the same weights are a Q4_0 file and a narrow pair of matrices, the
-sums of 32 inputs each and these numbers, which travel with the adapters. No weight changes.
+Written are a folder of `transformers`, in eight bits (Q8_0) unless it is small, with no words in it, for its own
+tokenizer makes tokens; adapters of `peft`, scaled, under llama.cpp's names; and a base whose matrices are Q4_1, as the
+packaged SmolLM2's, with which llama.cpp reads prompts slowly. A block of Q4_1 is `scale * q + least`, one of Q4_0
+`scale * (q - 8)`: the same weights are a Q4_0 file and a narrow pair of matrices, the sums of 32 inputs each and one
+number for each such block, which travel with the adapters. No weight changes.
 
 Known are the architectures `qwen2` and `llama`. Llama's queries and keys stand in another order in these files.
 """
@@ -16,7 +15,6 @@ Known are the architectures `qwen2` and `llama`. Llama's queries and keys stand 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
@@ -32,7 +30,7 @@ import numpy.typing as npt
 
 from compeer.errors import InputError
 from compeer.io import atomic_folder, text_hash
-from compeer.progress import progress
+from compeer.progress import console, progress
 
 if TYPE_CHECKING:
     import torch
@@ -45,8 +43,9 @@ _LORA = re.compile(r"(?:.*\.)?(layers\.\d+\.[\w.]+)\.lora_([AB])(?:\.default)?\.
 _ENDS = ("<|im_end|>", "<|endoftext|>")  # what ends a turn, and what fills up a batch, where a file speaks ChatML
 _VALUES_AT_ONCE = 1 << 20  # unpacked at a time by a thread: what fits into a processor's cache
 _MEGABYTE = 1_000_000
+ROOM = 300 * _MEGABYTE  # that must be left on a disk: for a wheel, say, and pip's own copy of it
 _BLOCK = 32
-_SMALL = 32 << 20  # models of fewer bytes (in float32) than this are written as they are: eight bits would gain nothing
+_SMALL = 32 << 20  # models of fewer bytes than this are written in float32: eight bits would gain nothing
 
 
 def cache_folder() -> Path:
@@ -56,10 +55,33 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "compeer"
 
 
+def file_mark(path: Path) -> str:
+    """Changes with a file's size and time: a gigabyte is not read at every start."""
+    found = path.stat()
+    return text_hash(f"{path} {found.st_size} {found.st_mtime_ns}")
+
+
 def int8_folder(path: Path) -> Path:
     """Where a file's weights lie in eight bits, once `int8.py` has made them."""
-    found = path.stat()  # by size and time: a gigabyte is not read at every start
-    return cache_folder() / "engine" / f"int8-4-{text_hash(f'{path} {found.st_size} {found.st_mtime_ns}')[:16]}"
+    return cache_folder() / "engine" / f"int8-4-{file_mark(path)[:16]}"
+
+
+def made(name: str | Path, make: Callable[[Path], None], message: str = "") -> Path:
+    """A folder of the cache that is filled the first time that it is asked for, whole or not at all."""
+    folder = cache_folder() / name
+    if not folder.is_dir():
+        if message:
+            console.print(f"  {message}", highlight=False)
+        with atomic_folder(folder) as unfinished:
+            make(unfinished)
+    return folder
+
+
+def check_room(folder: Path, size: int, what: str) -> None:
+    """An error if so many more bytes, and some to spare, do not fit where a folder lies."""
+    if shutil.disk_usage(folder).free < size + ROOM:
+        do = "Free some space, or set COMPEER_CACHE to a folder with more. Then call again."
+        raise InputError(f"the disk is full: {what} takes {size / 1e9:.1f} GB.", file=folder, do=do)
 
 
 @contextmanager
@@ -125,7 +147,7 @@ def _turned_heads(reader: Any, name: str) -> int | None:
 
 
 def write_folder(source: Path, folder: Path, title: str, dtype: str = "bfloat16") -> None:
-    """Makes a model folder of a GGUF file, whole or not at all."""
+    """Fills a model folder from a GGUF file."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -136,36 +158,32 @@ def write_folder(source: Path, folder: Path, title: str, dtype: str = "bfloat16"
     tensors = {one.name: one for one in reader.tensors if one.name != "rope_freqs.weight"}
     width = getattr(torch, dtype).itemsize
     size = sum(width * int(one.n_elements) for one in tensors.values())
-    check_room(source, folder, size)
-    with atomic_folder(folder) as unfinished:
-        write_settings(source, unfinished, tied="output.weight" not in tensors, dtype=dtype)
-        config = AutoConfig.from_pretrained(unfinished)
-        with torch.device("meta"):
-            network = AutoModelForCausalLM.from_config(config)
-        own_name = _naming(_family(reader), config.num_hidden_layers, source)
-        theirs = {own_name(name): name for name in network.state_dict()}
-        if unknown := set(tensors) - set(theirs):
-            raise InputError(f"the tensor '{min(unknown)}' is not known here.", file=source)
-        header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-        end = 0
-        for name, one in tensors.items():
-            start, end = end, end + width * int(one.n_elements)
-            kind = {"bfloat16": "BF16", "float32": "F32"}[dtype]
-            header[theirs[name]] = {"dtype": kind, "shape": _shape(one), "data_offsets": [start, end]}
-        head = json.dumps(header).encode()
-        head += b" " * (-len(head) % 8)
-        with (
-            progress_in_bytes(f"Unpacking {title} (once)", size) as advance,
-            (unfinished / "model.safetensors").open("wb") as file,
-        ):
-            file.write(len(head).to_bytes(8, "little") + head)
-            for one in tensors.values():
-                plain = unpacked(one, getattr(torch, dtype))
-                if heads := _turned_heads(reader, one.name):
-                    plain = plain.reshape(heads, -1, 2, *plain.shape[1:]).transpose(1, 2).reshape(plain.shape)
-                values = plain.contiguous().view(torch.uint8).numpy()
-                file.write(values.data)
-                advance(values.nbytes)
+    check_room(folder.parent, size, f"{source.name}, unpacked,")
+    write_settings(source, folder, tied="output.weight" not in tensors, dtype=dtype)
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        network = AutoModelForCausalLM.from_config(config)
+    own_name = _naming(_family(reader), config.num_hidden_layers, source)
+    theirs = {own_name(name): name for name in network.state_dict()}
+    if unknown := set(tensors) - set(theirs):
+        raise InputError(f"the tensor '{min(unknown)}' is not known here.", file=source)
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    kind, end = {"bfloat16": "BF16", "float32": "F32"}[dtype], 0
+    for name, one in tensors.items():
+        start, end = end, end + width * int(one.n_elements)
+        header[theirs[name]] = {"dtype": kind, "shape": _shape(one), "data_offsets": [start, end]}
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8)
+    unpacking = progress_in_bytes(f"Unpacking {title} (once)", size)
+    with unpacking as advance, (folder / "model.safetensors").open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for one in tensors.values():
+            plain = unpacked(one, getattr(torch, dtype))
+            if heads := _turned_heads(reader, one.name):
+                plain = plain.reshape(heads, -1, 2, *plain.shape[1:]).transpose(1, 2).reshape(plain.shape)
+            values = plain.contiguous().view(torch.uint8).numpy()
+            file.write(values.data)
+            advance(values.nbytes)
 
 
 def unpacked(tensor: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -205,21 +223,11 @@ def write_settings(source: Path, folder: Path, tied: bool = True, dtype: str = "
     config.architectures = [AutoModelForCausalLM._model_mapping[type(config)].__name__]
     config.dtype = dtype
     config.tie_word_embeddings = tied
-    marks = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    marks["pad_token_id"] = tokenizer.pad_token_id
-    for name, value in marks.items():
-        setattr(config, name, value)
+    marks = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    config.update(marks)
     config.save_pretrained(folder)
     GenerationConfig(**marks).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def check_room(source: Path, folder: Path, size: int) -> None:
-    """An error if a folder of so many bytes cannot be written."""
-    existing = next(parent for parent in folder.parents if parent.is_dir())
-    if shutil.disk_usage(existing).free < size + 200_000_000:
-        do = "Free some space, or set COMPEER_CACHE to a folder with more."
-        raise InputError(f"the disk is full: unpacked, {source.name} takes {size / 1e9:.1f} GB.", file=existing, do=do)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -233,7 +241,6 @@ def family(folder: Path) -> str | None:
 
 
 def convert_folder(folder: Path, to: Path) -> None:
-    """Writes a model folder as one file."""
     from gguf import GGMLQuantizationType, GGUFWriter
     from gguf.quants import quantize
 
@@ -250,15 +257,14 @@ def convert_folder(folder: Path, to: Path) -> None:
     writer.add_head_count(heads)
     writer.add_head_count_kv(keys)
     width = config.get("head_dim") or config["hidden_size"] // heads
-    writer.add_key_length(width)
-    writer.add_value_length(width)
-    writer.add_rope_dimension_count(width)
+    for add in (writer.add_key_length, writer.add_value_length, writer.add_rope_dimension_count):
+        add(width)
     rope = config.get("rope_parameters") or {}
     writer.add_rope_freq_base(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("none")
-    size = sum(4 * math.prod(shape) for path in paths for shape in _shapes(path))
+    small = sum(path.stat().st_size for path in paths) < _SMALL
     own_name = _naming(kind, config["num_hidden_layers"], folder)
     for name, values in (one for path in paths for one in _tensors(path)):
         if name == "lm_head.weight" and config.get("tie_word_embeddings"):
@@ -266,7 +272,7 @@ def convert_folder(folder: Path, to: Path) -> None:
         own = own_name(name)
         if kind == "llama" and own.endswith(("attn_q.weight", "attn_k.weight")):
             values = _turned(values, heads if "attn_q" in own else keys)
-        if values.ndim == 2 and size >= _SMALL and values.shape[1] % _BLOCK == 0:
+        if values.ndim == 2 and not small and values.shape[1] % _BLOCK == 0:
             eight = GGMLQuantizationType.Q8_0
             writer.add_tensor(own, quantize(values, eight), raw_dtype=eight)
         else:
@@ -324,7 +330,6 @@ def write_pairs(kind: str, pairs: Mapping[str, Pair], to: Path) -> None:
 
 
 def read_pairs(path: Path) -> dict[str, Pair]:
-    """The narrow matrices of an adapter file."""
     found: dict[str, dict[str, Array]] = {}
     for tensor in opened(path).tensors:
         name, _, letter = tensor.name.rpartition(".lora_")
@@ -356,13 +361,6 @@ def split(base: Path, to: Path) -> dict[str, Pair]:
             writer.add_tensor(tensor.name, raw, raw_dtype=tensor.tensor_type)
     _finish(writer)
     return added
-
-
-def _shapes(path: Path) -> list[list[int]]:
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as file:
-        return [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, Array]]:

@@ -1,11 +1,10 @@
 """Llama and Qwen2 models in eight bits on torch, for processors that multiply eight-bit numbers (VNNI).
 
 Reading weights takes most of a step's time: in eight bits they are a quarter of float32's, and one read serves all
-tokens of the batch. Prompts are read several times faster than by llama.cpp. `Int8` has the calls of `llama.Llama` and
-takes the same files: a base, and adapters to it, which stay in float32. What `ffn_down` is given spreads too widely for
-eight bits, and comes in two parts of eight bits; so do the numbers for the other small matrices of a large model, whose
-hidden states are turned as well (`matrices.Rotation`). A few tokens of a small model go through one compiled function
-(`fused.py`) instead. A base is brought into eight bits once, into the cache. Very small models stay as they are.
+tokens of the batch. `Int8` takes the files of `llama.Llama`: a base, and adapters to it, which stay in float32. What
+`ffn_down` is given ranges too widely for eight bits, and comes in two parts of eight bits; so do the numbers for the
+other small matrices of a large model, whose hidden states are turned as well (`matrices.Rotation`). A few tokens of a
+small model go through one compiled function (`fused.py`). A base is brought into eight bits once, into the cache.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from compeer.engine.gguf import Pair, check_room, int8_folder, opened, progress_in_bytes, read_pairs, unpacked
-from compeer.engine.matrices import WIDTH, Matrix, Narrow, Rotation, in_eight, together
+from compeer.engine.gguf import Pair, check_room, int8_folder, made, opened, progress_in_bytes, read_pairs, unpacked
+from compeer.engine.llama import Ids
+from compeer.engine.matrices import WIDTH, Matrix, Narrow, Rotation, compiler, in_eight, together
 from compeer.errors import InputError
-from compeer.io import Frozen, atomic_folder
+from compeer.io import Frozen
 
 if TYPE_CHECKING:
     from compeer.engine.fused import Fused
 
-_PARTS = {
+_PARTS = {  # matrices of a layer that are fed the same numbers are one
     "qkv": ("attn_q", "attn_k", "attn_v"),
     "attn_output": ("attn_output",),
     "gate_up": ("ffn_gate", "ffn_up"),
     "ffn_down": ("ffn_down",),
 }
-"""Matrices of a layer that are fed the same numbers are one."""
 _SMALL = 64 << 20  # models of fewer bytes are computed in float32: eight bits would gain little there
 
 
@@ -65,13 +64,14 @@ def is_supported(path: Path) -> bool:
     return has_eight_bits() and path.is_file() and (int8_folder(path).is_dir() or _shape(opened(path)) is not None)
 
 
-_Weights: TypeAlias = tuple[_Shape, dict[str, torch.Tensor], dict[str, torch.Tensor]]
+_Tensors: TypeAlias = dict[str, torch.Tensor]
+_Weights: TypeAlias = tuple[_Shape, _Tensors, _Tensors]
 _Variant: TypeAlias = "tuple[dict[str, Matrix], dict[str, Narrow], Fused | None]"
 """Matrices, what adapters add to them, and the layers as one function."""
 
 
 class Int8:
-    """A model file and room for `sequences` sequences of up to `width` tokens. For one thread at a time."""
+    """A model file and room for `sequences` sequences of up to `width` tokens, with the calls of `llama.Llama`."""
 
     def __init__(self, path: Path, sequences: int, width: int) -> None:
         self.path, self.sequences = path, sequences
@@ -91,18 +91,15 @@ class Int8:
         self.block = 128 if self._few else 64  # tokens of a block of a prompt: small models read large ones faster
         self._used: dict[str, Narrow] = {}
         self._variants: dict[Path | None, _Variant] = {None: (self._matrices, self._used, self._few)}
-        self.exact: set[Path | None] = set()
-        """Adapters with which all that matrices are given comes in two parts of eight bits."""
+        self.exact: set[Path | None] = set()  # adapters with which all that matrices are given comes in two parts
         self._fine = False
 
     def close(self) -> None:
-        """Gives all memory back."""
         self._variants.clear()
         self._matrices, self._used, self._few = {}, {}, None
         self._cells = torch.empty(0)
 
     def use(self, adapter: Path | None) -> None:
-        """Computes with these adapters from now on, or without any; a file is loaded once."""
         if adapter and adapter not in self._variants:
             with torch.inference_mode(False):  # the threads that unpack a file do not inherit it
                 self._variants[adapter] = self._variant(adapter)
@@ -110,17 +107,16 @@ class Int8:
         self._fine = adapter in self.exact
 
     @torch.inference_mode()
-    def decode(
-        self, sequences: Sequence[int], positions: Sequence[int], tokens: Sequence[int], wanted: Sequence[bool]
-    ) -> npt.NDArray[np.float32]:
+    def decode(self, sequences: Ids, positions: Ids, tokens: Ids, wanted: Sequence[bool]) -> npt.NDArray[np.float32]:
         """Computes tokens; the logits after those that are wanted, in their order. A sequence's stand together."""
-        runs, start = [], 0
+        runs, end = [], 0
         for sequence, own in groupby(sequences):
-            end = start + len(list(own))
+            start, end = end, end + len(list(own))
             runs.append(_Run(sequence, start, end, positions[start], self._shape))
             self._lengths[sequence] = positions[end - 1] + 1
-            start = end
-        hidden = self._embedded(tokens)
+        hidden = self._embedding["embedding"][list(tokens)].float()
+        if (scale := self._embedding.get("embedding.scale")) is not None:
+            hidden *= scale[list(tokens), None]
         if self._few and len(tokens) <= self._few.most:
             self._few.run(hidden.numpy(), sequences, positions, self._cells.numpy())
         else:
@@ -134,19 +130,15 @@ class Int8:
         return logits
 
     def cut(self, sequence: int, length: int) -> None:
-        """Forgets what a sequence holds after so many tokens."""
         self._lengths[sequence] = min(length, self._lengths[sequence])
 
     def clear(self) -> None:
-        """Forgets all sequences."""
         self._lengths = [0] * self.sequences
 
     def state(self, sequence: int) -> bytes:
-        """The keys and values of a sequence, to be put back later, or elsewhere."""
         return self._cells[:, :, sequence, :, : self._lengths[sequence]].numpy().tobytes()
 
     def restore(self, sequence: int, state: bytes) -> bool:
-        """Puts keys and values into a sequence instead of its own; False where they do not fit."""
         layers, two, _, keys, width, size = self._cells.shape
         length, rest = divmod(len(state), 4 * layers * two * keys * size)
         if rest or length > width:
@@ -180,11 +172,6 @@ class Int8:
         found = self._matrices[name].times(numbers, self._fine)
         return self._used[name].added(numbers, found) if name in self._used else found
 
-    def _embedded(self, tokens: Sequence[int]) -> torch.Tensor:
-        rows = self._embedding["embedding"][list(tokens)].float()
-        scale = self._embedding.get("embedding.scale")
-        return rows if scale is None else rows * scale[list(tokens), None]
-
     def _turned(self, name: str, part: str, pair: Pair) -> Pair:
         """An adapter's pair, turned as the matrix that it is added to."""
         if self._turn is None:
@@ -198,14 +185,12 @@ class Int8:
             return None
         numbers = range(self._shape.layers)
         parts = {part: [matrices[f"blk.{n}.{part}"] for n in numbers] for part in _PARTS}
-        if any(one.packed or one.plain or one.inputs % WIDTH for own in parts.values() for one in own):
+        others = any(one.packed or one.plain or one.inputs % WIDTH for own in parts.values() for one in own)
+        if others or (fused := compiler()) is None:
             return None
-        try:
-            from compeer.engine.fused import Fused
-        except (ImportError, RuntimeError):  # numba is not there, or finds no folder to keep what it compiles
-            return None
-        stacks = {part: together(own) for part, own in parts.items()}
-        return Fused(stacks, self._vectors, self._turns, self._shape.heads, self._shape.family, self._shape.eps)
+        stacks, shape = {part: together(own) for part, own in parts.items()}, self._shape
+        found: Fused = fused.Fused(stacks, self._vectors, self._turns, shape.heads, shape.family, shape.eps)
+        return found
 
     def _variant(self, adapter: Path) -> _Variant:
         """The model with adapters: beside its matrices, or in them where these are small."""
@@ -213,7 +198,7 @@ class Int8:
         pairs = self._narrow(adapter)
         if few is None:
             return whole, pairs, None
-        output = {name: pairs.pop(name) for name in list(pairs) if name == "output"}
+        output = {"output": pairs.pop("output")} if "output" in pairs else {}
         matrices, _ = _laid_out(_weights(self.path, adapter, pairs)[2])
         return matrices, output, self._compiled(matrices)
 
@@ -313,24 +298,23 @@ def _weights(path: Path, adapter: Path | None = None, pairs: Mapping[str, Narrow
     from safetensors.torch import load_file, save_file
 
     if path.stat().st_size < _SMALL:
-        return _made(path, pairs)
-    folder = int8_folder(adapter or path)
-    if not folder.is_dir():
-        with atomic_folder(folder) as unfinished:
-            shape, embedding, weights = _made(path, pairs)
-            check_room(path, folder, sum(one.nbytes for one in (*embedding.values(), *weights.values())))
-            save_file(embedding, unfinished / "embedding.safetensors")
-            save_file(weights, unfinished / "weights.safetensors")
-            (unfinished / "shape.json").write_text(shape.model_dump_json(), "utf-8")
-        del embedding, weights
+        return _unpacked(path, pairs)
+
+    def fill(to: Path) -> None:
+        shape, embedding, weights = _unpacked(path, pairs)
+        size = sum(one.nbytes for one in (*embedding.values(), *weights.values()))
+        check_room(to.parent, size, f"{path.name} in eight bits")
+        save_file(embedding, to / "embedding.safetensors")
+        save_file(weights, to / "weights.safetensors")
+        (to / "shape.json").write_text(shape.model_dump_json(), "utf-8")
+
+    folder = made(int8_folder(adapter or path), fill)
     shape = _Shape.model_validate_json((folder / "shape.json").read_text("utf-8"))
     # these tensors stay in their files until they are needed, where the system may let them go again
     return shape, load_file(folder / "embedding.safetensors"), load_file(folder / "weights.safetensors")
 
 
-def _laid_out(
-    weights: dict[str, torch.Tensor], turned: bool = False
-) -> tuple[dict[str, Matrix], dict[str, torch.Tensor]]:
+def _laid_out(weights: _Tensors, turned: bool = False) -> tuple[dict[str, Matrix], _Tensors]:
     """Weights as matrices, and what is left of them as vectors."""
     fine = ("ffn_down", "qkv", "attn_output") if turned else "ffn_down"
     names = sorted(name for name in weights if weights[name].ndim == 2)
@@ -343,7 +327,7 @@ def _laid_out(
     return matrices, {name: value.clone() for name, value in weights.items()}
 
 
-def _made(path: Path, pairs: Mapping[str, Narrow] | None) -> _Weights:
+def _unpacked(path: Path, pairs: Mapping[str, Narrow] | None) -> _Weights:
     """The same from the file, in eight bits unless it is small."""
     reader = opened(path)
     shape = _shape(reader)

@@ -31,6 +31,7 @@ _WIDTH, _BATCH, _SMALL_BATCH, _SEQUENCES, _THREADS, _READING_THREADS, _FLASH = 0
 _KEYS, _VALUES, _FLOAT32, _FLOAT16 = 104, 108, 0, 1
 _SMALL = 64 << 20  # models of fewer bytes compute attention in float32: that costs little there, and nothing is rounded
 BATCH = 256  # tokens that are computed in one call, at most
+Ids = Sequence[int]
 
 
 class _Settings(ctypes.Structure):
@@ -54,6 +55,7 @@ _Log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _TYPES = {"none": None, "log": _Log, "settings": _Settings, "batch": _Batch}
 _INTERFACE: dict[str, dict[str, Any]] = tomllib.loads(files("compeer.engine").joinpath("llama.toml").read_text("utf-8"))
 
+_MISSING = "there is no such file"
 _complaints: deque[str] = deque(maxlen=8)  # the library's last ones; they are quoted only where loading fails
 
 
@@ -61,10 +63,6 @@ _complaints: deque[str] = deque(maxlen=8)  # the library's last ones; they are q
 def _listen(level: int, text: bytes, _: Any) -> None:
     if level >= 3 and text.strip():
         _complaints.append(text.decode("utf-8", "replace").strip())
-
-
-def _complaint(otherwise: str) -> str:
-    return _complaints[0] if _complaints else otherwise
 
 
 def version() -> str | None:
@@ -87,13 +85,11 @@ def _library() -> Any:
         found = ctypes.CDLL(str(paths[0]))
         for name, kinds in _INTERFACE["functions"].items():
             function = getattr(found, name)
-            function.restype, *function.argtypes = (
-                _TYPES[kind] if kind in _TYPES else getattr(ctypes, f"c_{kind}") for kind in kinds
-            )
+            types = (_TYPES[kind] if kind in _TYPES else getattr(ctypes, f"c_{kind}") for kind in kinds)
+            function.restype, *function.argtypes = types
     except OSError as error:
-        raise InputError(
-            f"llama.cpp cannot be loaded: {error}", file=paths[0], do="It needs libgomp1, a package of every Linux."
-        ) from error
+        do = "It needs libgomp1, a package of every Linux."
+        raise InputError(f"llama.cpp cannot be loaded: {error}", file=paths[0], do=do) from error
     except AttributeError as error:
         raise InputError(f"this version of llama.cpp is not known: {error}", file=paths[0], do=do) from error
     for one in ("model", "context"):
@@ -103,12 +99,6 @@ def _library() -> Any:
     found.llama_log_set(_listen, None)
     found.llama_backend_init()
     return found
-
-
-def default_threads() -> int:
-    """As many threads as cores may be used; `OMP_NUM_THREADS` says otherwise."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdigit() and int(given) else len(os.sched_getaffinity(0))
 
 
 class Llama:
@@ -126,10 +116,11 @@ class Llama:
         _complaints.clear()
         self._model = lib.llama_model_load_from_file(os.fsencode(path), settings) if path.is_file() else None
         if not self._model:
-            raise InputError(f"llama.cpp cannot load it: {_complaint('there is no such file')}", file=path)
+            raise InputError(f"llama.cpp cannot load it: {next(iter(_complaints), _MISSING)}", file=path)
         self.limit = int(lib.llama_model_n_ctx_train(self._model))
         self.width = min(width, self.limit)
-        threads = threads or default_threads()
+        given = os.environ.get("OMP_NUM_THREADS", "")
+        threads = threads or (int(given) if given.isdigit() else 0) or len(os.sched_getaffinity(0))
         settings = lib.llama_context_default_params()
         small = path.stat().st_size < _SMALL
         cells = _FLOAT32 if small else _FLOAT16
@@ -142,10 +133,10 @@ class Llama:
             settings.set(offset, "i", value)
         self._context = lib.llama_init_from_model(self._model, settings)
         if not self._context:
-            why = _complaint("no memory")
+            why = next(iter(_complaints), "no memory")
             raise InputError(f"llama.cpp has no room for {sequences} x {self.width} tokens: {why}", file=path)
-        given = [read(self._context) for read in (lib.llama_n_seq_max, lib.llama_n_batch, lib.llama_n_threads)]
-        if given != [sequences, BATCH, threads] or lib.llama_n_ctx_seq(self._context) < self.width:
+        taken = [read(self._context) for read in (lib.llama_n_seq_max, lib.llama_n_batch, lib.llama_n_threads)]
+        if taken != [sequences, BATCH, threads] or lib.llama_n_ctx_seq(self._context) < self.width:
             raise InputError(f"this version of llama.cpp ({version()}) does not take its settings.", file=path)
         self._memory = lib.llama_get_memory(self._context)
         self.vocabulary = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model)))
@@ -153,7 +144,6 @@ class Llama:
         self._used: Path | None = None
 
     def close(self) -> None:
-        """Gives all memory back."""
         if self._model:
             self._lib.llama_free(self._context)
             self._lib.llama_model_free(self._model)
@@ -167,7 +157,7 @@ class Llama:
             _complaints.clear()
             loaded = self._lib.llama_adapter_lora_init(self._model, os.fsencode(adapter))
             if not loaded:
-                why = _complaint("there is no such file")
+                why = next(iter(_complaints), _MISSING)
                 raise InputError(f"these adapters do not fit {self.path.name}: {why}", file=adapter)
             self._adapters[adapter] = loaded
         given = [self._adapters[adapter]] if adapter is not None else []
@@ -176,9 +166,7 @@ class Llama:
             raise RuntimeError("llama.cpp refuses the adapters")
         self._used = adapter
 
-    def decode(
-        self, sequences: Sequence[int], positions: Sequence[int], tokens: Sequence[int], wanted: Sequence[bool]
-    ) -> npt.NDArray[np.float32]:
+    def decode(self, sequences: Ids, positions: Ids, tokens: Ids, wanted: Sequence[bool]) -> npt.NDArray[np.float32]:
         """Computes tokens, at most `BATCH` of them; the logits after those that are wanted, in their order."""
         count = len(tokens)
         ids, where, own = (np.asarray(one, dtype=np.int32) for one in (tokens, positions, sequences))
@@ -199,7 +187,6 @@ class Llama:
         self._lib.llama_memory_seq_rm(self._memory, sequence, length, -1)
 
     def clear(self) -> None:
-        """Forgets all sequences."""
         self._lib.llama_memory_clear(self._memory, True)
 
     def state(self, sequence: int) -> bytes:

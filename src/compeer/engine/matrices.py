@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -74,13 +76,17 @@ class Matrix:
 
 def few_rows(weight: torch.Tensor, scale: torch.Tensor) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None:
     """A compiled product of a few tokens with a matrix; None where there is no compiler or too little memory for it."""
-    if weight.shape[1] % WIDTH or psutil.virtual_memory().available < _ROOM:
+    if weight.shape[1] % WIDTH or psutil.virtual_memory().available < _ROOM or (fused := compiler()) is None:
         return None
+    return partial(fused.few_tokens, fused.with_excess(weight.numpy()[None], scale.numpy()[None]))
+
+
+def compiler() -> ModuleType | None:
+    """What is compiled; None where numba is not there, or finds no folder to keep it."""
     try:
-        from compeer.engine.fused import few_tokens, sums_of
-    except (ImportError, RuntimeError):  # numba is not there, or finds no folder to keep what it compiles
+        return import_module("compeer.engine.fused")
+    except (ImportError, RuntimeError):
         return None
-    return partial(few_tokens, sums_of(weight.numpy(), scale.numpy()))
 
 
 def together(own: Sequence[Matrix]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -9,19 +9,18 @@ fetched from a network. They are read by Pillow, never by torchvision, so that a
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
-)
+from transformers.models.auto import modeling_auto as auto
 
 from compeer.errors import InputError
 
@@ -46,8 +45,8 @@ class PictureError(InputError):
 def network_class(folder: Path) -> Any:
     """The class that loads a folder: that of multimodal models if its configuration says so, else of text models."""
     kind = AutoConfig.from_pretrained(folder).model_type
-    multimodal = kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    return AutoModelForImageTextToText if multimodal else AutoModelForCausalLM
+    text, pictures = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    return AutoModelForImageTextToText if kind in pictures and kind not in text else AutoModelForCausalLM
 
 
 def open_picture(path: str, media: str | Path = "") -> Any:
@@ -57,13 +56,11 @@ def open_picture(path: str, media: str | Path = "") -> Any:
     if "://" in path or path.startswith("data:"):
         raise PictureError(path[:80], "is an address; a model in this process reads files only")
     file = Path(media) / path
+    if not os.path.isfile(file):  # unlike a path's own, it is False for whatever cannot be a name
+        raise PictureError(str(file), "cannot be read: there is no such file")
     try:
-        if not file.is_file():
-            raise PictureError(str(file), "cannot be read: there is no such file")
         with Image.open(file) as image:
             upright = ImageOps.exif_transpose(image).convert("RGB")
-    except PictureError:
-        raise
     except Exception as error:  # a broken file makes Pillow raise whatever its decoders do
         raise PictureError(str(file), f"cannot be read: {error or type(error).__name__}") from None
     if max(upright.size) > _LONGEST * min(upright.size):
@@ -92,46 +89,35 @@ class PictureReader:
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
         self.token: int = config.image_token_id
-        self.merge: int = config.vision_config.spatial_merge_size
+        vision = config.vision_config
+        self.merge: int = vision.spatial_merge_size
         self._media = media
-        sizes = {
-            "patch_size": config.vision_config.patch_size,
-            "temporal_patch_size": config.vision_config.temporal_patch_size,
-            "merge_size": self.merge,
-        }
+        sizes = {"patch_size": vision.patch_size, "temporal_patch_size": vision.temporal_patch_size}
         own = (folder / "preprocessor_config.json").is_file() or (folder / "processor_config.json").is_file()
-        self._processor = (
-            Qwen2VLImageProcessorPil.from_pretrained(folder, **sizes) if own else Qwen2VLImageProcessorPil(**sizes)
-        )
-        limit = PICTURE_TOKENS * (sizes["patch_size"] * self.merge) ** 2
+        make = partial(Qwen2VLImageProcessorPil.from_pretrained, folder) if own else Qwen2VLImageProcessorPil
+        self._processor = make(**sizes, merge_size=self.merge)
+        limit = PICTURE_TOKENS * (vision.patch_size * self.merge) ** 2
         self._size = {edge: min(self._processor.size[edge], limit) for edge in ("shortest_edge", "longest_edge")}
 
     def read(self, path: str) -> Picture:
-        """The picture in a file."""
         found = self._processor(images=[open_picture(path, self._media)], size=self._size, return_tensors="pt")
         time, height, width = found["image_grid_thw"][0].tolist()
         return Picture(found["pixel_values"], (time, height, width))
-
-    def cells(self, grid: Sequence[int]) -> int:
-        """How many tokens a picture takes."""
-        return grid[0] * grid[1] * grid[2] // self.merge**2
 
     def expand(self, ids: Sequence[int], grids: Sequence[Sequence[int]], values: Sequence[int] = ()) -> list[int]:
         """The tokens with each picture's mark repeated as often as the picture has cells; or the tokens' `values`."""
         left = iter(grids)
         found: list[int] = []
         for token, value in zip(ids, values or ids, strict=True):
-            found += [value] * (self.cells(next(left)) if token == self.token else 1)
+            found += [value] * (math.prod(next(left)) // self.merge**2 if token == self.token else 1)
         return found
 
     def inputs(self, pictures: Sequence[Picture]) -> dict[str, torch.Tensor]:
         """The pictures as the network takes them; nothing for no pictures."""
         if not pictures:
             return {}
-        return {
-            "pixel_values": torch.cat([picture.patches for picture in pictures]),
-            "image_grid_thw": torch.tensor([picture.grid for picture in pictures]),
-        }
+        patches, grids = zip(*((picture.patches, picture.grid) for picture in pictures), strict=True)
+        return {"pixel_values": torch.cat(patches), "image_grid_thw": torch.tensor(grids)}
 
 
 def inputs_beside_tokens(
@@ -186,13 +172,8 @@ def encode_chats(
 
 def chat_pictures(chat: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """The pictures in a chat, by path or address, in their order."""
-    return tuple(
-        block.get("path") or block["url"]
-        for message in chat
-        if not isinstance(message["content"], str)
-        for block in message["content"]
-        if block["type"] == "image"
-    )
+    blocks = (block for message in chat if not isinstance(message["content"], str) for block in message["content"])
+    return tuple(block.get("path") or block["url"] for block in blocks if block["type"] == "image")
 
 
 def training_template(tokenizer: Any) -> str:
@@ -202,17 +183,15 @@ def training_template(tokenizer: Any) -> str:
     try:
         return get_training_chat_template(tokenizer) or str(tokenizer.chat_template)
     except ValueError:
-        raise InputError(
-            "the model's chat template does not mark what the assistant says, and is none that we know.",
-            field="model",
-            do="Put {% generation %} and {% endgeneration %} around it in the folder's chat template.",
-        ) from None
+        what = "the model's chat template does not mark what the assistant says, and is none that we know."
+        do = "Put {% generation %} and {% endgeneration %} around it in the folder's chat template."
+        raise InputError(what, field="model", do=do) from None
 
 
 def chat_batch(
     reader: PictureReader | None, known: Sequence[EncodedChat], pad: int, rows: Sequence[Mapping[str, int]]
 ) -> dict[str, torch.Tensor]:
-    """A batch of chats by their numbers; with and without pictures. Loss is on the assistant's tokens alone."""
+    """A batch of chats by their numbers; with and without pictures. Loss is only on the assistant's tokens."""
     chats = [known[row["chat"]] for row in rows]
     ids = pad_sequence([chat.ids for chat in chats], batch_first=True, padding_value=pad)
     mask = pad_sequence([torch.ones_like(chat.ids) for chat in chats], batch_first=True)

@@ -4,12 +4,10 @@ A prompt is computed once for all its outputs. Prompts of about the same length 
 dropped at intervals, so that a few long outputs do not cost whole batches. Every row samples with its own numbers,
 seeded by the caller: how rows are divided over batches and processes changes an output by no more than rounding can.
 
-Decoding a small model on a large GPU is all launching: a step is more than a thousand kernels of microseconds each. A
-CUDA graph records them once and starts them together. For that every tensor of a step must stay where it is. So a
-`Batch` holds all that a step reads and writes: the keys and values of every layer (`Slots`), tokens, the numbers to
-sample with, the outputs so far. Rows are padded on the left, so all write to the same column; a step attends to the
-first `width` columns and computes the first `rows` rows only, and there is a graph for each such pair. On a CPU the
-same steps are taken one kernel at a time.
+A step is more than a thousand kernels of microseconds each, which a CUDA graph records once and starts together. For
+that every tensor of a step must stay where it is: a `Batch` holds them all. Rows are padded on the left, so all write
+to the same column; a step attends to the first `width` columns and computes the first `rows` rows only, and there is a
+graph for each such pair. On a CPU the same steps are taken one kernel at a time.
 """
 
 import hashlib
@@ -17,10 +15,12 @@ import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 from transformers.generation.logits_process import (
@@ -36,6 +36,7 @@ from compeer.engine.multimodal import inputs_beside_tokens
 from compeer.engine.network import last_logits
 from compeer.engine.sampling import sample
 from compeer.engine.torch_table import Keys, Slots
+from compeer.pipeline import in_blocks
 from compeer.statistics import generator
 
 _log = logging.getLogger(__name__)
@@ -49,21 +50,13 @@ class Prompt:
     """What an output answers: tokens, and the pictures among them as the network takes them."""
 
     ids: tuple[int, ...]
-    pixels: torch.Tensor | None = None
-    grids: torch.Tensor | None = None
+    pixels: Tensor | None = None
+    grids: Tensor | None = None
 
     def key(self) -> tuple[int, tuple[int, ...], bytes]:
         """Sorts prompts by length; equal for equal prompts."""
         pixels = b"" if self.pixels is None else hashlib.sha256(self.pixels.float().cpu().numpy().tobytes()).digest()
         return len(self.ids), self.ids, pixels
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """An output's tokens, the ending one among them if it ended, and their log-probabilities before cuts."""
-
-    ids: list[int]
-    logprobs: list[float]
 
 
 @dataclass(frozen=True)
@@ -80,28 +73,21 @@ class RolloutSampling:
 
     def cuts(self, device: torch.device) -> list[LogitsProcessor]:
         """What is cut off, in the order in which `generate` does it."""
-        found: list[LogitsProcessor] = []
-        if self.never:
-            found.append(SuppressTokensLogitsProcessor(list(self.never), device=str(device)))
-        if self.top_k:
-            found.append(TopKLogitsWarper(self.top_k))
-        if self.top_p < 1:
-            found.append(TopPLogitsWarper(self.top_p))
-        if self.min_p:
-            found.append(MinPLogitsWarper(self.min_p))
-        return found
+        cuts = (
+            self.never and SuppressTokensLogitsProcessor(list(self.never), device=str(device)),
+            self.top_k and TopKLogitsWarper(self.top_k),
+            self.top_p < 1 and TopPLogitsWarper(self.top_p),
+            self.min_p and MinPLogitsWarper(self.min_p),
+        )
+        return [cut for cut in cuts if cut]
 
 
-def sample_tokens(
-    logits: torch.Tensor, uniform: torch.Tensor, temperature: float, cuts: Sequence[LogitsProcessor]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """A token for each row and its log-probability before cuts; `uniform`, one number a row, picks by inverse CDF."""
+def sample_tokens(logits: Tensor, uniform: Tensor, temperature: float, cuts: Sequence[LogitsProcessor]) -> Tensor:
+    """A token for each row, (rows, 1); `uniform`, one number a row, picks by inverse CDF."""
     scores = logits.float() / (temperature or 1.0)
-    logprobs = torch.log_softmax(scores, -1)
     for cut in cuts:
         scores = cut(None, scores)
-    token = sample(torch.softmax(scores, -1), uniform) if temperature else scores.argmax(-1, keepdim=True)
-    return token, logprobs.gather(1, token)
+    return sample(torch.softmax(scores, -1), uniform) if temperature else scores.argmax(-1, keepdim=True)
 
 
 class Batch:
@@ -110,19 +96,17 @@ class Batch:
     def __init__(
         self, like: Sequence[Keys], rows: int, width: int, sampling: RolloutSampling, dtype: torch.dtype | None
     ) -> None:
-        self.rows, self.width = rows, width
         self.slots = Slots(like, rows, width, dtype)
         device, columns = self.slots.device, sampling.max_tokens
         self.token = torch.zeros((rows, 1), dtype=torch.long, device=device)
         self.uniform = torch.zeros((rows, columns), dtype=torch.float64, device=device)
         self.ids = torch.zeros((rows, columns), dtype=torch.long, device=device)
-        self.logprobs = torch.zeros((rows, columns), device=device)
         self.ended = torch.zeros(rows, dtype=torch.bool, device=device)
         self.count = torch.zeros(1, dtype=torch.long, device=device)
         self._ends = torch.tensor(sampling.ends, dtype=torch.long, device=device)
         self._temperature, self._cuts = sampling.temperature, sampling.cuts(device)
 
-    def begin(self, lengths: Sequence[int], seeds: Sequence[int], positions: torch.Tensor, column: int) -> None:
+    def begin(self, lengths: Sequence[int], seeds: Sequence[int], positions: Tensor, column: int) -> None:
         """Takes in rows whose prompts, of these lengths, end before `column`, each with the numbers of its seed."""
         rows, device = len(lengths), self.slots.device
         uniform = np.stack([generator(seed, "tokens").random(self.uniform.shape[1]) for seed in seeds])
@@ -133,30 +117,25 @@ class Batch:
         self.ended.fill_(False)
         self.count.zero_()
 
-    def take(self, rows: int, logits: torch.Tensor) -> None:
+    def take(self, rows: int, logits: Tensor) -> None:
         """Samples the next token of the first rows, and keeps it."""
         uniform = self.uniform[:rows].index_select(1, self.count)
-        token, logprob = sample_tokens(logits, uniform, self._temperature, self._cuts)
-        self.token[:rows] = token
+        self.token[:rows] = token = sample_tokens(logits, uniform, self._temperature, self._cuts)
         self.ids[:rows].index_copy_(1, self.count, token)
-        self.logprobs[:rows].index_copy_(1, self.count, logprob)
         # compared, not `isin`, which may sort, and a graph cannot record that
         self.ended[:rows].logical_or_((token == self._ends).any(1))
         self.count.add_(1)
 
-    def keep(self, indices: torch.Tensor, columns: int) -> None:
+    def keep(self, indices: Tensor, columns: int) -> None:
         """Moves these rows to the front, with their first columns."""
         rows = len(indices)
-        for own in (self.token, self.uniform, self.ids, self.logprobs, self.ended):
+        for own in (self.token, self.uniform, self.ids, self.ended):
             own[:rows] = own[indices]
         self.slots.move(indices, slice(rows), columns)
 
 
 class Stepper:
-    """Takes steps with a network: on CUDA by graphs, each recorded when its shape comes up the second time.
-
-    Where recording fails, one warning is given and steps are taken one kernel at a time.
-    """
+    """Takes steps with a network: on CUDA by graphs, each recorded when its shape comes up the second time."""
 
     def __init__(self, network: Any, precision: torch.dtype | None) -> None:
         self._network, self._precision = network, precision
@@ -229,30 +208,29 @@ class Decoder:
         self._batch: Batch | None = None
 
     @torch.no_grad()
-    def sample(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Sampled]:
-        """An output for each prompt, in their order, sampled with the numbers of its seed."""
+    def sample(self, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[list[int]]:
+        """The tokens of an output for each prompt, the ending one among them if it ended, by its seed's numbers."""
         keys = [prompt.key() for prompt in prompts]
         order = sorted(range(len(prompts)), key=lambda number: (keys[number], number))
-        found: dict[int, Sampled] = {}
-        for start in range(0, len(order), self._rows):
-            chosen = order[start : start + self._rows]
+        found: dict[int, list[int]] = {}
+        for chosen in in_blocks(order, self._rows):
             column = len(prompts[chosen[-1]].ids)
-            firsts = [n for n, number in enumerate(chosen) if n == 0 or keys[number] != keys[chosen[n - 1]]]
-            repeats = np.diff([*firsts, len(chosen)]).tolist()
-            logits, following = self._prefill([prompts[chosen[f]] for f in firsts], repeats, len(chosen), column)
+            alike = [list(own) for _, own in groupby(chosen, key=keys.__getitem__)]
+            firsts, repeats = [prompts[own[0]] for own in alike], [len(own) for own in alike]
+            logits, following = self._prefill(firsts, repeats, len(chosen), column)
             assert self._batch is not None
             lengths = [len(prompts[number].ids) for number in chosen]
             self._batch.begin(lengths, [seeds[number] for number in chosen], following, column)
-            for index, output in self._finish(self._batch, logits, len(chosen), column).items():
-                found[chosen[index]] = output
+            outputs = self._finish(self._batch, logits, len(chosen), column)
+            found |= {chosen[index]: ids for index, ids in outputs.items()}
         return [found[number] for number in range(len(prompts))]
 
     def _prefill(
         self, prompts: Sequence[Prompt], repeats: Sequence[int], rows: int, column: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         """Computes each prompt once and lays its keys and values in all its rows; logits and positions that follow."""
-        logits: list[torch.Tensor] = []
-        positions: list[torch.Tensor] = []
+        logits: list[Tensor] = []
+        positions: list[Tensor] = []
         row = start = 0
         while start < len(prompts):
             end = start + 1
@@ -270,14 +248,12 @@ class Decoder:
             row, start = until, end
         return torch.cat(logits), torch.cat(positions)
 
-    def _read(self, prompts: Sequence[Prompt]) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    def _read(self, prompts: Sequence[Prompt]) -> tuple[Any, Tensor, Tensor]:
         """The prompts' cache, the logits after them, and the position of what follows."""
         device = self._network.device
         tokens = [torch.tensor(prompt.ids) for prompt in prompts]
-        ids, mask = (
-            pad_sequence(own, batch_first=True, padding_side="left").to(device)
-            for own in (tokens, [torch.ones_like(row, dtype=torch.bool) for row in tokens])
-        )
+        real = [torch.ones_like(row, dtype=torch.bool) for row in tokens]
+        ids, mask = (pad_sequence(own, batch_first=True, padding_side="left").to(device) for own in (tokens, real))
         given = [(prompt.pixels, prompt.grids) for prompt in prompts if prompt.pixels is not None]
         names = ("pixel_values", "image_grid_thw")
         pictures = {name: torch.cat(own) for name, own in zip(names, zip(*given, strict=True), strict=False)}
@@ -294,18 +270,18 @@ class Decoder:
     def _room(self, cache: Any, rows: int, width: int) -> Batch:
         """The batch, made larger where it is too small; graphs of a smaller one are void."""
         rows, width = self.stepper.rows(rows), self.stepper.width(width)
-        if self._batch is None or self._batch.rows < rows or self._batch.width < width:
+        if self._batch is None or self._batch.slots.most < rows or self._batch.slots.width < width:
             old, self._batch = self._batch, None
-            rows, width = max(rows, old.rows if old else 0), max(width, old.width if old else 0)
+            rows, width = max(rows, old.slots.most if old else 0), max(width, old.slots.width if old else 0)
             self.stepper.forget()
             del old  # its memory is free before more is asked for
             like = [(layer.keys, layer.values) for layer in cache.layers]
             self._batch = Batch(like, rows, width, self._sampling, self._precision)
         return self._batch
 
-    def _finish(self, batch: Batch, logits: torch.Tensor, rows: int, column: int) -> dict[int, Sampled]:
+    def _finish(self, batch: Batch, logits: Tensor, rows: int, column: int) -> dict[int, list[int]]:
         """Samples to the end; outputs by their index in the batch."""
-        found: dict[int, Sampled] = {}
+        found: dict[int, list[int]] = {}
         owners = list(range(rows))
         batch.take(rows, logits)
         for count in range(1, self._sampling.max_tokens + 1):
@@ -315,19 +291,12 @@ class Decoder:
                 left = [index for index, end in enumerate(ended) if not (end or last)]
                 if not left or self.stepper.rows(len(left)) < self.stepper.rows(len(owners)):
                     gone = [index for index, end in enumerate(ended) if end or last]
-                    found |= self._harvest(batch, gone, owners, count)
+                    for index, ids in zip(gone, batch.ids[gone, :count].tolist(), strict=True):
+                        length = next((n + 1 for n, token in enumerate(ids) if token in self._sampling.ends), count)
+                        found[owners[index]] = ids[:length]
                     owners = [owners[index] for index in left]
                     if not owners:
                         break
                     batch.keep(torch.tensor(left, device=logits.device), column + count)
             self.stepper.step(batch, self.stepper.rows(len(owners)), self.stepper.width(column + count))
-        return found
-
-    def _harvest(self, batch: Batch, indices: Sequence[int], owners: Sequence[int], count: int) -> dict[int, Sampled]:
-        rows = torch.tensor(indices, device=batch.ids.device)
-        found = {}
-        ids, logprobs = batch.ids[rows, :count].tolist(), batch.logprobs[rows, :count].tolist()
-        for index, own, values in zip(indices, ids, logprobs, strict=True):
-            length = next((n + 1 for n, token in enumerate(own) if token in self._sampling.ends), count)
-            found[owners[index]] = Sampled(own[:length], values[:length])
         return found

@@ -27,10 +27,7 @@ class Sampling(Frozen):
     temperature: float = Field(default=0.8, ge=0, description="0 takes the most probable token")
     top_p: float = Field(default=1.0, gt=0, le=1, description="share of probability kept")
     min_p: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="tokens less probable than this share of the likeliest are left out; servers are not asked for it",
+        default=0.0, ge=0, lt=1, description="tokens below this share of the likeliest are left out; not by servers"
     )
     max_tokens: int = Field(default=192, ge=1, description="longest answer, in tokens")
     stop: tuple[str, ...] = Field(default=(), description="strings that end an answer; they are left out of it")

@@ -6,6 +6,7 @@ but for rounding. Grammars are followed token by token by llguidance.
 
 import threading
 from collections.abc import Sequence
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -72,26 +73,22 @@ class Grammars:
     """Compiles grammars for a vocabulary of so many tokens, each once. May be asked from several threads."""
 
     def __init__(self, tokenizer: Any, vocabulary: int) -> None:
-        self._tokenizer, self._vocabulary = tokenizer, vocabulary
-        self._tokens: Any = None
-        self._compiled: dict[str, Any] = {}
+        self._tokens = cache(partial(_tokens, tokenizer, vocabulary))
+        self._compiled = lru_cache(_COMPILED)(self._compile)
         self._preparing = threading.Lock()
 
     def matcher(self, grammar: str, prefix: Sequence[int] = ()) -> Any:
         """Follows a grammar of which the tokens of a prefix were read; `is_error()` if they, or it, cannot be."""
-        from llguidance import LLMatcher
-
         with self._preparing:
-            if self._tokens is None:
-                self._tokens = _tokens(self._tokenizer, self._vocabulary)
-            if grammar not in self._compiled:
-                if len(self._compiled) >= _COMPILED:
-                    self._compiled.clear()
-                self._compiled[grammar] = LLMatcher(self._tokens, LLMatcher.grammar_from_lark(grammar))
-            own = self._compiled[grammar].deep_copy()
+            own = self._compiled(grammar).deep_copy()
         if prefix and not own.is_error():
             own.consume_tokens(list(prefix))
         return own
+
+    def _compile(self, grammar: str) -> Any:
+        from llguidance import LLMatcher
+
+        return LLMatcher(self._tokens(), LLMatcher.grammar_from_lark(grammar))
 
 
 def _tokens(tokenizer: Any, vocabulary: int) -> Any:

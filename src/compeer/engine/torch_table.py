@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import Cache
 
@@ -24,7 +25,7 @@ _KEPT = 1024  # a table wider than this is given back when nobody is at work
 _BLOCK = {"cpu": 64, "cuda": 256}  # tokens of a block: smaller ones leave less to be read again, larger are faster
 _BYTES = {"cpu": 2 << 30, "cuda": 256 << 20}  # memory for blocks; those not used for the longest time go first
 
-Keys = tuple[torch.Tensor, torch.Tensor]  # keys and values of a layer, (rows, heads, columns, size)
+Keys = tuple[Tensor, Tensor]  # keys and values of a layer, (rows, heads, columns, size)
 
 
 class Slots(Cache):  # type: ignore[misc]
@@ -35,20 +36,19 @@ class Slots(Cache):  # type: ignore[misc]
         self.most, self.width = rows, width
         self.dtype, self.device = dtype or like[0][0].dtype, like[0][0].device
 
-        def empty(one: torch.Tensor) -> torch.Tensor:
+        def empty(one: Tensor) -> Tensor:
             return torch.zeros((rows, one.shape[1], width, one.shape[3]), dtype=self.dtype, device=self.device)
 
         self.keys, self.values = (list(map(empty, tensors)) for tensors in zip(*like, strict=True))
-        self.starts, self.columns, self.positions = (
-            torch.zeros(rows, dtype=torch.long, device=self.device) for _ in range(3)
-        )
+        self.state = torch.zeros((3, rows), dtype=torch.long, device=self.device)
+        self.starts, self.columns, self.positions = self.state
         """Of each row: its first column, the column to write next, and the position of what is written there."""
         self._numbers = torch.arange(max(rows, width), device=self.device)
         self._used = (rows, width)
 
     def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
         keys, values = self.keys[layer_idx], self.values[layer_idx]
         rows, width = self._used
         index, columns = self._numbers[:rows], self.columns[:rows]
@@ -56,14 +56,14 @@ class Slots(Cache):  # type: ignore[misc]
         values[index, :, columns] = value_states[:, :, 0].to(self.dtype)
         return keys[:rows, :, :width], values[:rows, :, :width]
 
-    def step(self, network: Any, tokens: torch.Tensor, rows: int, width: int) -> torch.Tensor:
+    def step(self, network: Any, tokens: Tensor, rows: int, width: int) -> Tensor:
         """Feeds each of the first rows its token, (rows, 1); the logits after it. Only `width` columns are attended."""
         self._used = (rows, width)
         columns = self._numbers[:width]
         attended = (columns >= self.starts[:rows, None]) & (columns <= self.columns[:rows, None])
         # filled by numbers, not by tensors: those would be copied from the host, which a CUDA graph cannot record
         bias = torch.zeros_like(attended, dtype=self.dtype).masked_fill_(~attended, torch.finfo(self.dtype).min)
-        logits: torch.Tensor = network(
+        logits: Tensor = network(
             input_ids=tokens[:rows],
             attention_mask=bias[:, None, None],
             position_ids=self.positions[:rows, None],
@@ -82,14 +82,9 @@ class Slots(Cache):  # type: ignore[misc]
             self.values[layer][first:last, :, :length] = own.values
         self.starts[first:last], self.columns[first:last], self.positions[first:last] = 0, length, position
 
-    def state(self) -> tuple[torch.Tensor, ...]:
-        """What is known of each row beside its keys and values."""
-        return self.starts, self.columns, self.positions
-
     def move(self, indices: Any, to: Any, columns: int) -> None:
         """Copies rows to other rows, with so many of their columns."""
-        for own in self.state():
-            own[to] = own[indices]
+        self.state[:, to] = self.state[:, indices]
         for own in (*self.keys, *self.values):
             own[to, :, :columns] = own[indices, :, :columns]
 
@@ -97,10 +92,9 @@ class Slots(Cache):  # type: ignore[misc]
 class PromptMemory:
     """Reads prompts with a network, block by block, and what it remembers of them not again.
 
-    On a CPU, reading a conversation's thousand tokens takes longer than writing the answer, and the next prompt of the
-    same conversation begins with all of them. What a block holds follows from the tokens up to its end and from nothing
-    else: it is always computed in the same shape, after the same blocks. So the bits of an answer are the same whether
-    its blocks were there before or not, and a run that was killed and taken up comes to the same bytes.
+    What a block holds follows from the tokens up to its end and from nothing else: it is always computed in the same
+    shape, after the same blocks. So the bits of an answer are the same whether its blocks were there before or not, and
+    a run that was killed and taken up comes to the same bytes.
     """
 
     def __init__(self, network: Any, memory: int | None = None) -> None:
@@ -112,12 +106,11 @@ class PromptMemory:
         self.read = 0  # tokens that were computed so far
 
     def clear(self) -> None:
-        """Forgets all blocks."""
         self._blocks.clear()
         self._bytes = 0
 
     @torch.inference_mode()
-    def prompt(self, ids: Sequence[int]) -> tuple[DynamicCache, torch.Tensor]:
+    def prompt(self, ids: Sequence[int]) -> tuple[DynamicCache, Tensor]:
         """Keys and values of a prompt, and the logits after it, (1, tokens). The last token is always computed."""
         names = [tuple(ids[:end]) for end in range(self._block, len(ids), self._block)]
         known = next((n for n, name in enumerate(names) if name not in self._blocks), len(names))
@@ -128,12 +121,9 @@ class PromptMemory:
             cache.update(keys, values, layer)
         for name in names[known:]:
             self.feed(cache, name[-self._block :])
-            block = [
-                (one.keys[:, :, -self._block :].clone(), one.values[:, :, -self._block :].clone())
-                for one in cache.layers
-            ]
-            self._blocks[name] = block
-            self._bytes += _size(block)
+            new = slice(-self._block, None)
+            self._blocks[name] = [(one.keys[:, :, new].clone(), one.values[:, :, new].clone()) for one in cache.layers]
+            self._bytes += _size(self._blocks[name])
         logits = self.feed(cache, ids[len(names) * self._block :])
         for name in reversed(names):  # of two blocks of a prompt the later one goes first: it is of no use by itself
             self._blocks.move_to_end(name)
@@ -141,7 +131,7 @@ class PromptMemory:
             self._bytes -= _size(self._blocks.popitem(last=False)[1])
         return cache, logits
 
-    def feed(self, cache: DynamicCache, ids: Sequence[int], **inputs: Any) -> torch.Tensor:
+    def feed(self, cache: DynamicCache, ids: Sequence[int], **inputs: Any) -> Tensor:
         """Computes tokens; the logits after them. `inputs` are what the network takes beside them, if not positions."""
         start, device = cache.get_seq_length(), self._network.device
         self.read += len(ids)
@@ -166,7 +156,7 @@ class TorchTable(Backend):
         self._slots: Slots | None = None
         self._memory = PromptMemory(network)
 
-    def join(self, group: list[Row]) -> torch.Tensor:
+    def join(self, group: list[Row]) -> Tensor:
         first = group[0]
         cache, logits, following = self._read(first.ids, first.pictures)
         start, end = len(self.rows), len(self.rows) + len(group)
@@ -174,7 +164,7 @@ class TorchTable(Backend):
         self.rows += group
         return logits.expand(len(group), -1).clone()
 
-    def step(self) -> torch.Tensor:
+    def step(self) -> Tensor:
         width = max(len(row.ids) + len(row.tokens) for row in self.rows)
         tokens = torch.tensor([row.tokens[-1:] for row in self.rows], device=self.network.device)
         return self._room(len(self.rows), width).step(self.network, tokens, len(self.rows), width)
@@ -195,7 +185,7 @@ class TorchTable(Backend):
         self._memory.clear()
         self.rows.clear()
 
-    def _read(self, ids: tuple[int, ...], pictures: Sequence[Any]) -> tuple[Any, torch.Tensor, int]:
+    def _read(self, ids: tuple[int, ...], pictures: Sequence[Any]) -> tuple[Any, Tensor, int]:
         """Computes a prompt: its cache, the logits after it, and the position of what follows."""
         if self._reader is None or not pictures:
             return *self._memory.prompt(ids), len(ids)
@@ -217,6 +207,5 @@ class TorchTable(Backend):
         self._slots = new = Slots(like, max(rows, old.most), max(width, old.width))
         for after, before in zip((*new.keys, *new.values), (*old.keys, *old.values), strict=True):
             after[: old.most, :, : old.width] = before
-        for after, before in zip(new.state(), old.state(), strict=True):
-            after[: old.most] = before
+        new.state[:, : old.most] = old.state
         return new

@@ -315,7 +315,7 @@ def _asked(record: SerRecord, mode: Mode, last: int | None) -> tuple[list[Messag
 @torch.inference_mode()
 def response_surprise(model: LocalModel, messages: Sequence[Message], prefix: str, response: str) -> list[float] | None:
     """−log p of each token of the response, in nats; None if the model cannot take so many tokens."""
-    before = model.prompt_text(messages, prefix)
+    before = model.rows.text(messages, prefix)
     encoded = model.tokenizer(before + response, add_special_tokens=False, return_offsets_mapping=True)
     ids, ends = encoded["input_ids"], [end for _, end in encoded["offset_mapping"]]
     if len(ids) > position_limit(model.network):

@@ -6,20 +6,5 @@ from compeer.models.client import EndpointModel
 from compeer.models.costs import Counters, counters_table
 from compeer.models.resolve import ModelSettings, model_folder, open_model
 
-__all__ = [
-    "AnswerCache",
-    "CallSettings",
-    "Counters",
-    "EndpointModel",
-    "Failure",
-    "Generation",
-    "Message",
-    "ModelSettings",
-    "Request",
-    "Sampling",
-    "TextModel",
-    "ask",
-    "counters_table",
-    "model_folder",
-    "open_model",
-]
+__all__ = ["AnswerCache", "CallSettings", "Counters", "EndpointModel", "Failure", "Generation", "Message"]
+__all__ += ["ModelSettings", "Request", "Sampling", "TextModel", "ask", "counters_table", "model_folder", "open_model"]

@@ -15,6 +15,8 @@ from compeer.engine.rows import Sampling as Sampling
 from compeer.io import Frozen
 
 FailureKind = Literal["connection", "timeout", "rate limit", "server", "access", "refused", "answer", "script"]
+"""`access`: the server wants another key or has no such model; `refused`: this request can never be answered, being too
+long, say. All the others may pass."""
 
 
 class Message(TypedDict):
@@ -26,7 +28,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True)
 class Request:
-    """One question to a model. The answer starts with `prefix`, and `seed` alone decides how it is sampled."""
+    """One question to a model. The answer starts with `prefix`, and nothing but `seed` decides how it is sampled."""
 
     messages: tuple[Message, ...]
     seed: int = 0
@@ -46,11 +48,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class Failure:
-    """No answer, and why.
-
-    `refused` is about this one request, which can never be answered as it is (too long, say); `access` is about the
-    server, which wants another key or has no such model. All the others may pass.
-    """
+    """No answer, and why."""
 
     kind: FailureKind
     reason: str

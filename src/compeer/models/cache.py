@@ -63,7 +63,6 @@ class AnswerCache:
             self._file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", row)
 
     def close(self) -> None:
-        """Closes the file."""
         with self._lock:
             self._file.close()
 
@@ -74,10 +73,9 @@ class AnswerCache:
             marks = "pragma_application_id, pragma_user_version, (SELECT count(*) FROM sqlite_master)"
             mark, version, tables = self._file.execute(f"SELECT * FROM {marks}").fetchone()
             do = "Give another name for the cache."
-            if mark != _APPLICATION and (mark or tables):
-                raise InputError("this database belongs to another program.", file=self._path, do=do)
-            if tables and version != _VERSION:
-                raise InputError("this cache is of another version of compeer.", file=self._path, do=do)
+            if (mark or tables) and (mark, version) != (_APPLICATION, _VERSION):
+                what = "this database belongs to another program, or another version of compeer."
+                raise InputError(what, file=self._path, do=do)
             if not tables:
                 self._file.execute(_TABLE)
                 self._file.execute(f"PRAGMA application_id = {_APPLICATION}")

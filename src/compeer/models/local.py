@@ -1,8 +1,7 @@
 """A model that runs in this process: any folder that `transformers` loads, the embedded one by default.
 
 Each row samples with its own random generator, seeded by its request, so an answer does not depend on which other
-requests share the batch (but for the last bits of floating point: the same bytes need the same requests in the same
-order). What a prompt has in common with earlier ones is not computed again, which changes no bit.
+requests share the batch (but for rounding: the same bytes need the same requests in the same order).
 """
 
 from collections.abc import Callable, Sequence
@@ -89,7 +88,7 @@ class LocalModel:
         self.counters = Counters()
         self._progress = progress or (lambda done: None)
         vocabulary, limit = networks.vocabulary_size(self.network), networks.decoding_limit(self.network)
-        self._rows = RowMaker(self.tokenizer, vocabulary, limit, reader)
+        self.rows = RowMaker(self.tokenizer, vocabulary, limit, reader)
         self._table = TorchTable(self.network, batch_size, reader)
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
@@ -106,10 +105,6 @@ class LocalModel:
             self.counters.count(answer)
         return answers
 
-    def prompt_text(self, messages: Sequence[Message], prefix: str = "") -> str:
-        """What the model is fed for these messages."""
-        return self._rows.text(messages, prefix)
-
     def _row(self, request: Request, sampling: Sampling) -> Row | Failure:
         """A row to write, or why this request cannot be answered; the others of its batch are not disturbed."""
 
@@ -117,7 +112,7 @@ class LocalModel:
             return bool(sampling.stop) and self._text(tokens, sampling.stop)[1]
 
         try:
-            return self._rows.row(request, sampling, stops)
+            return self.rows.row(request, sampling, stops)
         except NotWritten as error:
             return Failure("refused", error.reason)
 

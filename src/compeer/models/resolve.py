@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -25,10 +26,10 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from compeer.engine import gguf
-from compeer.engine.gguf import cache_folder
+from compeer.engine.gguf import cache_folder, made
 from compeer.engine.rows import ModelFiles
 from compeer.errors import InputError
-from compeer.io import atomic_folder, file_hash, read_json, text_hash
+from compeer.io import file_hash, read_json, text_hash
 from compeer.models.base import CallSettings, TextModel
 from compeer.models.cache import AnswerCache
 from compeer.models.catalogue import (
@@ -42,10 +43,11 @@ from compeer.models.catalogue import (
     packaged_adapters,
 )
 from compeer.models.client import EndpointModel
-from compeer.progress import console
 
 if TYPE_CHECKING:
     import torch
+
+    Weights = Mapping[str, torch.Tensor]
 
 _CONFIG = "adapter_config.json"
 Use = Literal["chat", "serve", "judge"]  # one person talks, many do, or outputs are judged
@@ -103,26 +105,21 @@ def model_folder(model: str | Path) -> Path:
     """The folder for transformers that a name means, made on the first call: seconds, or minutes for a large model."""
     name = str(model)
     if name == "embedded":
-        folder = cache_folder() / f"smollm2-135m-instruct-{SMOLLM2.sha256[:12]}"
-        if not folder.is_dir():
-            gguf.write_folder(SMOLLM2.checked_path(), folder, "the embedded language model", "float32")
-        return folder
+        own, title = f"smollm2-135m-instruct-{SMOLLM2.sha256[:12]}", "the embedded language model"
+        return made(own, lambda to: gguf.write_folder(SMOLLM2.checked_path(), to, title, "float32"))
     if name in PACKAGED_MODELS:
-        made, base = f"{name}-{PACKAGED_MODELS[name].sha256[:12]}", PACKAGED_MODELS[name].base
+        own, over = f"{name}-{PACKAGED_MODELS[name].sha256[:12]}", PACKAGED_MODELS[name].base
         message = f"Unpacking the packaged {name} (some seconds, once)"
-        return _made(made, lambda to: _merge(packaged_adapters(name), base, to), message)
+        return made(own, lambda to: _merge(packaged_adapters(name), over, to), message)
     if name in BASES:
         base, source = BASES[name], base_file(BASES[name])
-        if not base.folder.is_dir():
-            with only_process(base):
-                if not base.folder.is_dir():
-                    gguf.write_folder(source, base.folder, base.title)
-        return base.folder
+        with nullcontext() if base.folder.is_dir() else only_process(base):
+            return made(base.folder, lambda to: gguf.write_folder(source, to, base.title))
     folder = Path(model)
     if _are_adapters(folder):
         mark = text_hash(f"{file_hash(folder / ADAPTERS)} {file_hash(folder / _CONFIG)} {_named_base(folder)}")
         message = f"Adding the adapters {folder.name} to their base (some seconds, once)"
-        return _made(f"adapted-{mark[:12]}", lambda to: _merge(folder, _named_base(folder), to), message)
+        return made(f"adapted-{mark[:12]}", lambda to: _merge(folder, _named_base(folder), to), message)
     if not (folder / "config.json").is_file():
         do = "Give a folder that transformers can load, 'embedded' for the packaged model, or a base's name "
         do += "(compeer models list)."
@@ -150,7 +147,7 @@ def _unknown_base(base: str, adapters: Path) -> InputError:
     return InputError(f"these adapters are over a base that is not known: '{base}'.", file=adapters, do=do)
 
 
-def add_adapters(weights: Mapping[str, torch.Tensor], adapters: Path) -> dict[str, torch.Tensor]:
+def add_adapters(weights: Weights, adapters: Path) -> dict[str, torch.Tensor]:
     """The weights with the changes added that a folder of adapters holds."""
     from safetensors.torch import load_file
 
@@ -158,9 +155,7 @@ def add_adapters(weights: Mapping[str, torch.Tensor], adapters: Path) -> dict[st
     return merged_weights(weights, load_file(adapters / ADAPTERS), config["lora_alpha"] / config["r"])
 
 
-def merged_weights(
-    weights: Mapping[str, torch.Tensor], adapters: Mapping[str, torch.Tensor], scale: float
-) -> dict[str, torch.Tensor]:
+def merged_weights(weights: Weights, adapters: Weights, scale: float) -> dict[str, torch.Tensor]:
     """The weights with LoRA adapters added to them where they lie, W + scale B A; the adapters by peft's names."""
     for name in sorted(adapters):
         owner, is_lora, _ = name.removeprefix("base_model.model.").partition(".lora_A.")
@@ -182,29 +177,33 @@ def card_folder(model: str | Path) -> Path:
 
 def cpu_files(model: str | Path, use: Use) -> ModelFiles | None:
     """The files of a model for an engine of `cpu_table.py`; None where torch runs it (docs/engine.md)."""
+    from compeer.engine.int8 import has_eight_bits  # torch is heavy
+
     name = str(model)
     base = PACKAGED_MODELS[name].base if name in PACKAGED_MODELS else name
     quantised = base in BASES or name.endswith(".gguf") or _are_adapters(Path(model))
-    if quantised or use == "chat" or (use == "serve" and (platform.machine() != "x86_64" or _has_eight_bits())):
-        prepared = prepare(model)
-        return prepared and replace(prepared, exact=use == "judge")
-    return None
+    if not (quantised or use == "chat" or (use == "serve" and (platform.machine() != "x86_64" or has_eight_bits()))):
+        return None
+    prepared = prepare(model)
+    return prepared and replace(prepared, exact=use == "judge")
 
 
 def prepare(model: str | Path) -> ModelFiles | None:
     """The files of a model, made where they are missing; None for a folder that llama.cpp cannot run."""
+    from compeer.engine.int8 import has_eight_bits  # torch is heavy
+
     name = str(model)
     if name == "embedded":
         whole = _one_file(SMOLLM2.checked_path(), SMOLLM2.sha256)
-        if _has_eight_bits():
+        if has_eight_bits():
             return whole
 
         def split_in_two(to: Path) -> None:
             gguf.write_pairs("llama", gguf.split(whole.base, to / "base.gguf"), to / "offsets.gguf")
 
         message = "Preparing the packaged language model for the CPU (once)"
-        made = _made(f"engine/smollm2-{SMOLLM2.sha256[:12]}", split_in_two, message)
-        return replace(whole, base=made / "base.gguf", adapter=made / "offsets.gguf")
+        folder = made(f"engine/smollm2-{SMOLLM2.sha256[:12]}", split_in_two, message)
+        return replace(whole, base=folder / "base.gguf", adapter=folder / "offsets.gguf")
     if name in PACKAGED_MODELS:
         return _over(PACKAGED_MODELS[name].base, packaged_adapters(name))
     if name in BASES:
@@ -214,8 +213,7 @@ def prepare(model: str | Path) -> ModelFiles | None:
         if not path.is_file():
             raise InputError("there is no such file.", file=path, do="Give a GGUF file, or a base's name.")
         gguf.opened(path)
-        found = path.stat()  # by size and time: a gigabyte is not read at every start
-        return _one_file(path, text_hash(f"{path} {found.st_size} {found.st_mtime_ns}"))
+        return _one_file(path, gguf.file_mark(path))
     folder = Path(name).absolute()
     if _are_adapters(folder):
         return _over(_named_base(folder), folder)
@@ -223,14 +221,8 @@ def prepare(model: str | Path) -> ModelFiles | None:
         return None
     mark = text_hash(" ".join(map(file_hash, [folder / "config.json", *sorted(folder.glob("*.safetensors"))])))
     message = f"Preparing {folder.name} for the CPU (once)"
-    made = _made(f"engine/model-{mark[:16]}", lambda to: gguf.convert_folder(folder, to / "base.gguf"), message)
-    return ModelFiles(made / "base.gguf", None, folder, folder, cache_folder() / "engine" / "states")
-
-
-def _has_eight_bits() -> bool:
-    from compeer.engine.int8 import has_eight_bits  # torch is heavy
-
-    return has_eight_bits()
+    own = made(f"engine/model-{mark[:16]}", lambda to: gguf.convert_folder(folder, to / "base.gguf"), message)
+    return ModelFiles(own / "base.gguf", None, folder, folder, cache_folder() / "engine" / "states")
 
 
 def _are_adapters(folder: Path) -> bool:
@@ -239,7 +231,7 @@ def _are_adapters(folder: Path) -> bool:
 
 def _one_file(path: Path, mark: str) -> ModelFiles:
     """A file that has all of a model; its tokenizer and chat template are laid into the cache."""
-    tokenizer = _made(f"engine/tokenizer-{mark[:16]}", lambda to: gguf.write_settings(path, to))
+    tokenizer = made(f"engine/tokenizer-{mark[:16]}", lambda to: gguf.write_settings(path, to))
     return ModelFiles(path, None, tokenizer, states=cache_folder() / "engine" / "states")
 
 
@@ -262,16 +254,4 @@ def _over(base: str, adapters: Path) -> ModelFiles:
         offsets = gguf.read_pairs(over.adapter) if over.adapter else None
         gguf.convert_adapter(adapters, over.base, to / "adapter.gguf", offsets)
 
-    made = _made(f"engine/adapter-{mark[:16]}", convert)
-    return replace(over, adapter=made / "adapter.gguf", card=adapters)
-
-
-def _made(name: str, make: Callable[[Path], None], message: str = "") -> Path:
-    """A folder of the cache that is made the first time that it is asked for, whole or not at all."""
-    folder = cache_folder() / name
-    if not folder.is_dir():
-        if message:
-            console.print(f"  {message}", highlight=False)
-        with atomic_folder(folder) as unfinished:
-            make(unfinished)
-    return folder
+    return replace(over, adapter=made(f"engine/adapter-{mark[:16]}", convert) / "adapter.gguf", card=adapters)

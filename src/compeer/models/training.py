@@ -33,6 +33,7 @@ from compeer.progress import progress
 from compeer.statistics import generator
 
 Weigh = Callable[[torch.Tensor], torch.Tensor]
+Card = dict[str, Any]
 CARD = "compeer.json"
 _MARK = "complete"
 _NOT_REPEATED = ("step_time", "runtime", "per_second", "profiling/", "num_tokens")  # and so left out of the metrics
@@ -75,7 +76,7 @@ def train_sft(
     folder: Path,
     seed: int,
     title: str,
-    card: dict[str, Any],
+    card: Card,
     callbacks: Sequence[TrainerCallback] = (),
     weigh: Weigh | None = None,
 ) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def _weighed(weigh: Weigh, _network: Any, _args: Any, inputs: dict[str, Any], ou
 
 
 def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> list[int]:
-    """Which chats are read: shuffled epochs, batches of like lengths; by the arguments alone, so that runs resume."""
+    """Which chats are read: shuffled epochs, batches of like lengths; only by the arguments, so that runs resume."""
     order: list[int] = []
     epoch = 0
     while len(order) < count:
@@ -145,7 +146,6 @@ def reading_order(lengths: Sequence[int], batch: int, count: int, seed: int) -> 
 
 
 def trainer_arguments(settings: WeightSettings, folder: Path, seed: int) -> dict[str, Any]:
-    """The arguments of every trainer of ours."""
     if settings.log == "tensorboard":
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
     cuda = best_device().type == "cuda"
@@ -188,7 +188,7 @@ def last_checkpoint(folder: Path) -> Path | None:
     return whole[max(whole)] if whole else None
 
 
-def save_trained(trainer: Any, tokenizer: Any, folder: Path, card: dict[str, Any], start: Path) -> None:
+def save_trained(trainer: Any, tokenizer: Any, folder: Path, card: Card, start: Path) -> None:
     """Called by every process: leaves `folder/model`, weights gathered from all (FSDP2, ZeRO-3), adapters merged."""
     weights, network = trainer.accelerator.get_state_dict(trainer.model_wrapped), trainer.model
     if trainer.accelerator.is_main_process:
@@ -204,14 +204,8 @@ def save_trained(trainer: Any, tokenizer: Any, folder: Path, card: dict[str, Any
     trainer.accelerator.wait_for_everyone()
 
 
-def save_model(
-    network: Any, tokenizer: Any, folder: Path, card: dict[str, Any], start: Path, weights: Any = None
-) -> None:
-    """Leaves a plain model folder in `folder/model`, whole or not at all, with the weights given or the network's own.
-
-    `card` says what its prompts must look like, for whoever asks the model later. How pictures are prepared is taken
-    over from the folder that training started from.
-    """
+def save_model(network: Any, tokenizer: Any, folder: Path, card: Card, start: Path, weights: Any = None) -> None:
+    """Leaves a plain model folder in `folder/model`, whole or not at all, with these weights or the network's own."""
     network.config.use_cache = True
     with _new_model(folder, card) as unfinished:
         network.save_pretrained(unfinished, state_dict=weights)
@@ -222,7 +216,7 @@ def save_model(
 
 
 @contextmanager
-def _new_model(folder: Path, card: dict[str, Any]) -> Iterator[Path]:
+def _new_model(folder: Path, card: Card) -> Iterator[Path]:
     """An empty folder to fill, which becomes `folder/model` with its card, whole or not at all."""
     with atomic_folder(folder / "model") as unfinished:
         yield unfinished
@@ -230,7 +224,7 @@ def _new_model(folder: Path, card: dict[str, Any]) -> Iterator[Path]:
         shutil.rmtree(folder / "model", ignore_errors=True)
 
 
-def model_card(folder: Path) -> dict[str, Any]:
+def model_card(folder: Path) -> Card:
     """What a model of ours says about its prompts; nothing for other models."""
     path = folder / CARD
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
@@ -270,12 +264,9 @@ class _Record(TrainerCallback):  # type: ignore[misc]
 
 
 def _line(row: dict[str, Any]) -> str:
-    metrics = {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in row.items()
-        if not any(word in key for word in _NOT_REPEATED)
-    }
-    return json.dumps(metrics, sort_keys=True) + "\n"
+    kept = {key: value for key, value in row.items() if not any(word in key for word in _NOT_REPEATED)}
+    endless = {key: None for key, value in kept.items() if isinstance(value, float) and not math.isfinite(value)}
+    return json.dumps(kept | endless, sort_keys=True) + "\n"
 
 
 def trainable_network(model: Path, settings: WeightSettings) -> Any:
@@ -298,13 +289,10 @@ def lora_config(network: Any, settings: WeightSettings) -> Any:
         return None
     from peft import LoraConfig
 
-    linear = [
-        name
-        for name, module in network.named_modules()
-        if isinstance(module, torch.nn.Linear) and module.weight.requires_grad and _layer(name) >= 0
-    ]
+    linear = [(name, one) for name, one in network.named_modules() if isinstance(one, torch.nn.Linear)]
+    targets = [name for name, one in linear if one.weight.requires_grad and _layer(name) >= 0]
     rank = settings.lora_rank
-    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=linear, task_type="CAUSAL_LM")
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=targets, task_type="CAUSAL_LM")
 
 
 def _layer(name: str) -> int:

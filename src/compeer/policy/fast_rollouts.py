@@ -62,8 +62,7 @@ class FastRollouts:
             int(generator(self.args.seed, "rollout", mode, str(self.state.global_step), str(row)).integers(1 << 62))
             for row in range(first, first + len(prompt_ids))
         ]
-        sampled = self._decoder.sample(_prompts(prompt_ids, images, multimodal_fields), seeds)
-        return [output.ids for output in sampled], None
+        return self._decoder.sample(_prompts(prompt_ids, images, multimodal_fields), seeds), None
 
     def _why_not_fast(self: Any, fields: Mapping[str, Any], has_tool_images: bool) -> str | None:
         """What stands against it, or None."""

@@ -15,17 +15,15 @@ from compeer.reasoning import one_line
 from compeer.ser.asking import regex, table
 from compeer.statistics import words
 
-_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}
-"""Invisible categories: controls, zero-width and bidirectional marks, tags, surrogates, private, unassigned."""
-_BLANK_LETTERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-"""Letters and marks that are displayed as nothing."""
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn"}  # controls, zero-width and bidirectional marks, tags, surrogates and such
+_BLANK_LETTERS = set("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # letters and marks displayed as nothing
 _UNCOMMON = re.compile(r"[^\s\x20-\x7e\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027\u3001-\u3011\u4e00-\u9fff\uff01-\uff5e]")
-"""Characters that have to be looked at one by one; all others can be seen, which is most of what people write."""
+"""Characters that have to be checked one by one; all others are visible, which is most of what people write."""
 COPIED_RUN = 5  # so many words in a row that are somebody else's are copied
-LONG_UTTERANCE = 8  # words from which on an utterance is not said twice by chance
+LONG_UTTERANCE = 8  # words from which on an utterance is not repeated by chance
 _COPIED_SHARE = 0.7
 _SENTENCE_END = re.compile(r"(?<=[.!?…。！？；\n])")
-_SHORT_SENTENCE = 3  # words up to which a sentence may be said in the steps and to the seeker
+_SHORT_SENTENCE = 3  # words up to which a sentence may stand in the steps and in the response
 COPIED_REFERENCE = "the response copies the reference"
 _LETTER_SHARE = 0.4
 _TABLE = table("reward/anti_gaming")
@@ -88,7 +86,7 @@ def void_reason(response: str, reference: str | None, history: Sequence[str], st
     """Why a response counts for nothing whatever the judge says, or None.
 
     A copy of the reference would be "both good", a sentence of the seeker sounds like understanding. Short utterances
-    of the history may be said again, but not the last one alone.
+    of the history may be repeated, but not just the last one.
     """
     found = _words(response)
     if not quoted(response, len(response)):
@@ -107,7 +105,7 @@ def void_reason(response: str, reference: str | None, history: Sequence[str], st
 
 
 def folded(text: str) -> str:
-    """Text as it looks, in small letters: nothing invisible, no accents, wide letters or letters that look Latin."""
+    """Text as people read it, in small letters: nothing invisible, no accents, wide letters or Latin look-alikes."""
     if text.isascii():
         return visible(text).lower()
     apart = unicodedata.normalize("NFKD", visible(text))

@@ -6,8 +6,7 @@ Step 3 names a strategy, and the response either carries it out or does somethin
 - *despite the steps*: it rejects step 3 and accepts the response, although the response does exactly what step 3 says.
 
 A response is accepted if it is preferred or as good as the reference. All steps accepted and the response rejected is
-no contradiction: a good plan may be carried out badly. The rate is taken over all outputs that were judged whole
-and whose strategy is known. What a judge accepted stands beside its rate.
+no contradiction: a good plan may be carried out badly. The rate is over outputs judged whole whose strategy is known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,9 +71,7 @@ def record_contradictions(records: Sequence[SerRecord], judgments: Judgments) ->
     follows = [record.response_strategy == record.candidate.strategy.strategy for record in chosen]
     found = {"outputs": len(records), "judged": sum(judged), "decided": len(rows), "following": sum(follows)}
     dialogues = [record.dialogue for record in chosen]
-
-    def means(given: Judgments) -> dict[str, Any]:
-        return with_intervals(sampled_contradictions(dialogues, follows, [given[number] for number in rows]))
-
     judges = {"judge": judgments, "the labels themselves": labels} if rows else {}
-    return {**found, "judges": {name: means(given) for name, given in judges.items()}}
+    picked = {name: [given[number] for number in rows] for name, given in judges.items()}
+    means = {name: with_intervals(sampled_contradictions(dialogues, follows, own)) for name, own in picked.items()}
+    return {**found, "judges": means}

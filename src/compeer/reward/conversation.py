@@ -18,6 +18,7 @@ from pydantic import Field
 from compeer import reasoning
 from compeer.dialogue import Media, Utterance, transcript
 from compeer.io import Frozen
+from compeer.models.base import Message
 from compeer.reasoning import MAX_RESPONSE, MAX_STEP, STEPS, STRATEGIES, ParsedTurn, Part, StrategyStep
 from compeer.reward.anti_gaming import own_sentences, quoted, says_nothing, speaks_to_the_judge, visible, void_reason
 from compeer.ser.asking import prompt, table
@@ -32,6 +33,7 @@ MISSING = "(missing)"
 HIDDEN = "(not shown)"
 _BY_POSITION = {"first", "second", "former", "latter", "candidate", "reference", "human", "original"}
 """Words by which annotators name one of two responses: they mean nothing once the order is another."""
+Chat = list[dict[str, Any]]
 JudgeKind = Literal["unified", "process", "outcome"]
 
 
@@ -39,15 +41,11 @@ class JudgeForm(Frozen):
     """What a judge is asked and how it answers, as in its training; it stands in the model's card."""
 
     kind: JudgeKind = Field(default="unified", description="UnifiReward, or a judge of steps (PRM) or responses (ORM)")
-    reasons: bool = Field(default=False, description="a short reason before each verdict, or the verdict alone")
-    history: int | None = Field(default=None, ge=1, description="utterances of the history the judge sees; none: all")
-    blind: bool = Field(default=False, description="the blind twin: the history is not shown at all")
-    marked: bool = Field(
-        default=True, description="UnifiReward: it is told which response was written after the steps, and as what"
-    )
-    alone: bool = Field(
-        default=False, description="UnifiReward: a second chat compares the responses alone and names one's strategy"
-    )
+    reasons: bool = Field(default=False, description="a short reason before each verdict, or just the verdict")
+    history: int | None = Field(default=None, ge=1, description="utterances of the history the judge reads; none: all")
+    blind: bool = Field(default=False, description="the blind twin: the history is hidden")
+    marked: bool = Field(default=True, description="UnifiReward learns which response follows the steps, and as what")
+    alone: bool = Field(default=False, description="UnifiReward: a second chat on the responses and one's strategy")
 
 
 @dataclass(frozen=True)
@@ -83,14 +81,15 @@ class JudgeQuestion:
 prompt_text = partial(prompt, room="reward")
 
 
-def system_message(form: JudgeForm) -> dict[str, Any]:
+def system_message(form: JudgeForm) -> Message:
     """The message at the start of every chat with a judge."""
     return {"role": "system", "content": prompt_text("system_reasons" if form.reasons else "system")}
 
 
 def branches(case: Case, form: JudgeForm, images: bool = False) -> list[list[JudgeQuestion]]:
     """The chats in which a case is judged, each a list of rounds; with `images` the visible pictures go along."""
-    response = _visible_response(case, form)
+    given = case.output.parts.get("response")
+    response = own_sentences(given, _steps_of(case, form)) if isinstance(given, str) else None
     compared = _response_round(case, response, with_notes=form.kind == "unified" and form.marked)
     if form.kind == "process":
         found = [[_step_round(case.output, part, earlier=STEPS[:number])] for number, part in enumerate(STEPS)]
@@ -109,7 +108,7 @@ def branches(case: Case, form: JudgeForm, images: bool = False) -> list[list[Jud
     pictures = tuple(pictures_of(utterances)) if images else ()
 
     def with_history(question: JudgeQuestion) -> JudgeQuestion:
-        text = prompt_text("opening").format(history=history, question=question.text)
+        text = prompt_text("conversation").format(history=history, question=question.text)
         return replace(question, text=text, images=pictures, history=history)
 
     return [[with_history(branch[0]), *branch[1:]] for branch in found]
@@ -149,12 +148,6 @@ def _response_round(case: Case, response: str | None, with_notes: bool) -> list[
     return [JudgeQuestion("response", prompt_text("responses").format(first=first, second=second), RESPONSE_WORDS)]
 
 
-def _visible_response(case: Case, form: JudgeForm) -> str | None:
-    """The response as the judge reads it, before it is quoted, or None if there is none."""
-    response = case.output.parts.get("response")
-    return own_sentences(response, _steps_of(case, form)) if isinstance(response, str) else None
-
-
 def void_response(case: Case, form: JudgeForm) -> str | None:
     """Why the response of a case counts for nothing whatever such a judge says of it, or None."""
     response = case.output.parts.get("response")
@@ -171,10 +164,10 @@ def _steps_of(case: Case, form: JudgeForm) -> list[str]:
 
 def chat(
     case: Case, answers: Sequence[str], form: JudgeForm | None = None, branch: int = 0, images: bool = False
-) -> list[dict[str, Any]]:
+) -> Chat:
     """The whole chat of one branch with the judge's answers, to train on; an unknown kind of help is not asked for."""
     form = form or JudgeForm()
-    messages: list[dict[str, Any]] = [system_message(form)]
+    messages: Chat = [{**system_message(form)}]
     rounds = branches(case, form, images)[branch]
     if rounds[-1].part == "kind" and len(answers) == len(rounds) - 1:
         rounds = rounds[:-1]
@@ -183,9 +176,7 @@ def chat(
     return messages
 
 
-def chats(
-    record: SerRecord, form: JudgeForm, candidate_first: bool | None = None, images: bool = False
-) -> list[list[dict[str, Any]]]:
+def chats(record: SerRecord, form: JudgeForm, candidate_first: bool | None = None, images: bool = False) -> list[Chat]:
     """The chats that teach a judge a record's labels, one a branch, in the recorded order unless another is given."""
     first = record.candidate_first if candidate_first is None else candidate_first
     case = replace(record_case(record), candidate_first=first)

@@ -18,7 +18,6 @@ from typing import Any
 from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
 from compeer.pipeline import in_blocks
 from compeer.reward import conversation
-from compeer.reward.anti_gaming import quoted
 from compeer.reward.conversation import BEFORE_VERDICT, Case, JudgeForm, JudgeQuestion, prompt_text
 from compeer.reward.score import Answers, Judgment, Unscored
 from compeer.ser.asking import Answer, AnswerFault, Read, ask_until_read, data_url
@@ -28,6 +27,7 @@ _THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
 _LABEL = re.compile(r"(?:verdict|判断|结论)\s*[:：]\s*", re.IGNORECASE)
 _AROUND = " \t*_`\"'“”‘’.。()[]"
 _CONTROL = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>")
+_ADDRESS = re.compile(r"data:|.*://")
 _RETRIES = 2
 _NOT_ASKED = Read("False", f"There is no note.{BEFORE_VERDICT} False", 0)
 
@@ -47,19 +47,16 @@ class ModelJudge:
     ) -> None:
         self.form = form or JudgeForm()
         self.name = model.name
-        self._model, self._both_orders, self._media = model, both_orders, media
-        own: Message = {"role": "system", "content": conversation.system_message(self.form)["content"]}
-        self._system = own if trained else untrained_system(self.form)
-        self._trained = trained
+        self._model, self._trained, self._both_orders, self._media = model, trained, both_orders, media
+        self._system = conversation.system_message(self.form) if trained else untrained_system(self.form)
         self._sampling = Sampling(temperature=0, max_tokens=192 if self.form.reasons else 16)
         self._progress = progress or (lambda done: None)
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """A judgment for each case, in their order."""
         return asyncio.run(self.ajudge(cases))
 
     async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """A judgment for each case, in their order; many are asked about at the same time."""
+        """Many are asked about at the same time."""
         asked = [self._begin(case) for case in cases]
         left = [len(chats) for chats in asked]
         self._progress(left.count(0))
@@ -100,7 +97,7 @@ class ModelJudge:
     async def _ask(self, block: Sequence[_AskedBranch]) -> None:
         """Asks some branches all their rounds, in step; one that failed is asked no further."""
         for branch in block:
-            branch.load_pictures(self._model, self._media)
+            branch.load_pictures(getattr(self._model, "multimodal", None), Path(self._media))
         for number in range(max(len(branch.rounds) for branch in block)):
             active = [branch for branch in block if number < len(branch.rounds) and branch.problem is None]
             rows = [(branch, question) for branch in active for question in branch.rounds[number]]
@@ -112,8 +109,8 @@ class ModelJudge:
             branch.pictures = []  # they are large, and there may be thousands of cases
 
     async def _answers(self, asked: Sequence[tuple[_AskedBranch, JudgeQuestion]]) -> list[Answer[str]]:
-        grammars = {question.words: verdict_grammar(question.words, self.form.reasons) for _, question in asked}
-        requests = [Request(branch.messages_with(one), grammar=grammars[one.words]) for branch, one in asked]
+        reasons = self.form.reasons
+        requests = [Request(own.messages_with(one), grammar=verdict_grammar(one.words, reasons)) for own, one in asked]
 
         def read(index: int, generation: Generation) -> str | AnswerFault:
             if generation.cut_off:
@@ -133,13 +130,22 @@ class _AskedBranch:
     problem: str | None = None
     pictures: list[dict[str, Any]] = field(default_factory=list)
 
-    def load_pictures(self, model: TextModel, media: str | Path) -> None:
-        """Reads the pictures of the history; where that fails, notes why."""
-        if any(question.asked for questions in self.rounds for question in questions):
+    def load_pictures(self, multimodal: bool | None, media: Path) -> None:
+        """Takes in the pictures of the history: files below `media` for a model here, addresses or data for others."""
+        paths = self.rounds[0][0].images
+        if not paths or not any(question.asked for questions in self.rounds for question in questions):
+            return
+        if multimodal is False:
+            self.problem = "the history has pictures, and the judge's model cannot be shown any"
+        elif multimodal:
+            files = [path if "://" in path else str(media / path) for path in paths]
+            self.pictures = [{"type": "image", "path": file} for file in files]
+        else:
             try:
-                self.pictures = picture_blocks(self.rounds[0][0].images, model, media)
-            except PicturesRefused as error:
-                self.problem = str(error)
+                urls = [path if _ADDRESS.match(path) else data_url(media / path) for path in paths]
+                self.pictures = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+            except OSError as error:
+                self.problem = f"the picture {error.filename} cannot be read: {error.strerror}"
 
     def messages_with(self, question: JudgeQuestion) -> tuple[Message, ...]:
         """The chat so far and a question; the pictures stand with the history, in the first message."""
@@ -167,12 +173,10 @@ def _judgment(case: Case, form: JudgeForm, chats: Sequence[_AskedBranch]) -> Jud
     for number, branch in enumerate(chats):
         first = case.candidate_first
         for question, answer in (one for one in branch.answers if one[0].asked):
-            found.add(question, [float(word == answer.value) for word in question.words], number, first)
+            reason = answer.text.rpartition(BEFORE_VERDICT)[0].strip() or None
+            found.add(question, [float(word == answer.value) for word in question.words], number, first, reason)
             if question.part == "response":
                 first = not first  # a second comparison in the same chat is in the other order
-            reason, label, _ = answer.text.rpartition(BEFORE_VERDICT)
-            if label and reason.strip() and question.part != "kind":
-                found.reasons.setdefault(question.part, quoted(reason, len(reason)))
     return found.judgment(case, form, conversation.void_response(case, form))
 
 
@@ -217,29 +221,3 @@ def _user(question: JudgeQuestion) -> Message:
     """A round's question. Control tokens that it quotes are broken up, so that no text can forge an answer."""
     text = _CONTROL.sub(lambda found: f"{found[0][0]} {found[0][1:]}", question.text)
     return {"role": "user", "content": text}
-
-
-class PicturesRefused(Exception):
-    """The model cannot get a picture, and why."""
-
-
-def picture_blocks(paths: Sequence[str], model: TextModel, media: str | Path = "") -> list[dict[str, Any]]:
-    """The parts of a message with the pictures: files below `media` for a model here, addresses or data for others."""
-    if not paths:
-        return []
-    multimodal: bool | None = getattr(model, "multimodal", None)
-    if multimodal is False:
-        raise PicturesRefused("the history has pictures, and the judge's model cannot be shown any")
-    if multimodal:
-        return [{"type": "image", "path": path if "://" in path else str(Path(media) / path)} for path in paths]
-    return [{"type": "image_url", "image_url": {"url": _address(path, Path(media))}} for path in paths]
-
-
-def _address(path: str, media: Path) -> str:
-    """An address as it is, and a file as a data URL."""
-    if "://" in path or path.startswith("data:"):
-        return path
-    try:
-        return data_url(media / path)
-    except OSError as error:
-        raise PicturesRefused(f"the picture {media / path} cannot be read: {error.strerror}") from None

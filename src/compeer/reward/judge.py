@@ -7,7 +7,7 @@ writes one first. `rounds.py` asks the rounds themselves, on torch, or on llama.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from compeer.engine import network as networks
 from compeer.engine.answers import CpuReading, Reading, TorchReading
 from compeer.engine.attention import FOLDED, attend
 from compeer.engine.cpu_table import CpuEngine
-from compeer.engine.multimodal import Picture, PictureError, PictureReader, picture_reader
+from compeer.engine.multimodal import PictureError, PictureReader, picture_reader
 from compeer.errors import InputError
 from compeer.models.resolve import cpu_files, model_folder
 from compeer.models.training import model_card
+from compeer.pipeline import in_blocks
 from compeer.reasoning import MAX_RESPONSE, ParsedTurn, Part, Step
 from compeer.reward.anti_gaming import quoted
 from compeer.reward.conversation import Case, JudgeForm, JudgeQuestion, branches, system_message, void_response
@@ -43,7 +44,6 @@ class LocalJudge:
         model: str | Path,
         batch_size: int = 8,
         device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
         progress: Callable[[int], None] | None = None,
         *,
         form: JudgeForm | None = None,
@@ -58,8 +58,7 @@ class LocalJudge:
         prepared = cpu_files(model, "judge") if network is None and device.type == "cpu" else None
         folder = (prepared.card or prepared.tokenizer) if prepared else model_folder(model)
         card = model_card(folder)
-        self.name = str(model)
-        self.form = form or form_of(card)
+        self.name, self.form = str(model), form or form_of(card)
         self.threshold = card.get("threshold", 0.5) if threshold is None else threshold
         if not 0 <= self.threshold <= 1:
             problem = f"the threshold {self.threshold} is no probability."
@@ -70,74 +69,62 @@ class LocalJudge:
         self._progress = progress or (lambda done: None)
         self._tokenizer = tokenizer or networks.load_tokenizer(prepared.tokenizer if prepared else folder)
         self._words = AnswerWords(self._tokenizer, self.form, folder)
-        self._reader: PictureReader | None = None
+        media = card.get("media", "") if media is None else media
+        self._reader: PictureReader | None = None if prepared else picture_reader(folder, media)
+        self._picture: Any = cache(self._reader.read) if self._reader else None  # those of a batch are read once
         self._begin: Callable[[Sequence[Branch]], Reading]
         if prepared:
             engine = CpuEngine(prepared, self._tokenizer.eos_token_id)
             self._begin, self._limit = lambda rows: CpuReading(engine, len(rows)), engine.width
             self._batch_size = 1  # one case after the other: what its branches share stays at hand
         else:
-            self._reader = picture_reader(folder, card.get("media", "") if media is None else media)
-            own = network or networks.load_network(folder, device, dtype or networks.fast_dtype(device))
+            own = network or networks.load_network(folder, device, networks.fast_dtype(device))
             if network is None and not self._reader:  # one that is given may be in training, and stays as it is
                 attend(own, FOLDED)
             self._begin, self._limit = partial(self._begin_on_torch, own), networks.position_limit(own)
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """A judgment for each case, in their order."""
-        found: list[Judgment | Unscored] = [Unscored("not judged")] * len(cases)
+        found: dict[int, Judgment | Unscored] = {}
         lengths = [sum(len(utterance.text) for utterance in case.history) for case in cases]
         order = sorted(range(len(cases)), key=lengths.__getitem__)  # equal lengths together: little padding
-        for start in range(0, len(cases), self._batch_size):
-            batch = order[start : start + self._batch_size]
-            for number, one in zip(batch, self._judge_batch([cases[n] for n in batch]), strict=True):
-                found[number] = one
+        for batch in in_blocks(order, self._batch_size):
+            found |= zip(batch, self._judge_batch([cases[number] for number in batch]), strict=True)
             self._progress(len(batch))
-        return found
+        return [found[number] for number in range(len(cases))]
 
     async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """The same in a thread of its own, for async callers."""
         return await asyncio.to_thread(self.judge, cases)
 
     def pieces(self, case: Case, branch: int = 0) -> tuple[list[JudgeQuestion], list[list[int]]]:
         """A branch's rounds, and the tokens fed before each answer: exactly those of the whole chat, cut there."""
-        row = self._branch(0, case, branch, self._questions(case)[branch], {})
+        row = self._branch(0, case, branch, self._questions(case)[branch])
         self._tokenise([row])
         return row.rounds, row.pieces
 
     def _questions(self, case: Case) -> list[list[JudgeQuestion]]:
         return branches(case, self.form, images=True) if self._reader else branches(case, self.form)
 
-    def _branch(
-        self, case_number: int, case: Case, number: int, rounds: list[JudgeQuestion], read: dict[str, Picture]
-    ) -> Branch:
-        """A branch of a case as it is fed; `read` keeps pictures that were read."""
-        pictures = []
-        if self._reader and rounds[0].images:
-            for path in rounds[0].images:
-                if path not in read:
-                    read[path] = self._reader.read(path)
-            pictures = [read[path] for path in rounds[0].images]
+    def _branch(self, case_number: int, case: Case, number: int, rounds: list[JudgeQuestion]) -> Branch:
+        pictures = [self._picture(path) for path in rounds[0].images]
         texts = texts_before_answers(self._tokenizer, system_message(self.form), rounds)
         return Branch(case_number, rounds, texts, pictures, case.candidate_first, number)
 
-    def _branches(self, case_number: int, case: Case, read: dict[str, Picture]) -> list[Branch]:
+    def _branches(self, case_number: int, case: Case) -> list[Branch]:
         """The branches of a case that need the judge, with the other order of the responses if wanted."""
         found = []
         for number, rounds in enumerate(self._questions(case)):
             if not any(question.asked for question in rounds):
                 continue
-            branch = self._branch(case_number, case, number, rounds, read)
+            branch = self._branch(case_number, case, number, rounds)
             found.append(branch)
             parts = [question.part for question in rounds]
             if self._both_orders and "response" in parts:
                 other = replace(case, candidate_first=not case.candidate_first)
-                turned = self._branch(case_number, other, number, self._questions(other)[number], read)
+                turned = self._branch(case_number, other, number, self._questions(other)[number])
                 found.append(replace(turned, starts=parts.index("response"), parent=branch))
         return found
 
     def _tokenise(self, rows: Sequence[Branch]) -> None:
-        """Turns the texts of all branches into tokens, in one call."""
         texts = [text for row in rows for text in row.texts]
         found = self._tokenizer(texts, add_special_tokens=False, return_attention_mask=False) if texts else {}
         ids = iter(found.get("input_ids", []))
@@ -149,21 +136,22 @@ class LocalJudge:
     def _judge_batch(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         failed: dict[int, Unscored] = {}
         rows: list[Branch] = []
-        read: dict[str, Picture] = {}
         for number, case in enumerate(cases):
             try:
-                rows.extend(self._branches(number, case, read))
+                rows.extend(self._branches(number, case))
             except PictureError as error:
                 failed[number] = Unscored(error.reason)
         self._tokenise(rows)
         judged = list(cases)
         for number in sorted({row.case for row in rows if self._length(row) > self._limit}):
             own, rows = [row for row in rows if row.case == number], [row for row in rows if row.case != number]
-            if (least := self._least(number, cases[number], read)) > self._limit:
+            if (least := self._least(number, cases[number])) > self._limit:
                 failed[number] = Unscored(f"history and reference need {least} tokens; the judge takes {self._limit}")
             else:
-                judged[number], own = self._shortened(cases[number], own, read)
+                judged[number], own = self._shortened(cases[number], own)
                 rows.extend(own)
+        if self._picture:
+            self._picture.cache_clear()
         ask = ask_rounds(self._begin, rows, self._words, self._reason_tokens) if rows else None
         voids = [self._void(case, short) for case, short in zip(cases, judged, strict=True)]  # while a GPU is busy
         answers = [Answers() for _ in cases]
@@ -185,28 +173,29 @@ class LocalJudge:
         answer = 2 + (self._reason_tokens + len(self._words.before) if self.form.reasons else 0)
         return sum(len(piece) + answer for piece in row.pieces)
 
-    def _least(self, number: int, case: Case, read: dict[str, Picture]) -> int:
+    def _least(self, number: int, case: Case) -> int:
         """The tokens of the longest branch of a case if nothing of its output were there but the reference."""
         response: dict[Part, Step | str] = {"response": ""} if "response" in case.output.parts else {}
         bare = replace(case, output=replace(case.output, turn=None, parts=response))
-        rows = [self._branch(number, bare, one, rounds, read) for one, rounds in enumerate(self._questions(bare))]
+        rows = [self._branch(number, bare, one, rounds) for one, rounds in enumerate(self._questions(bare))]
         self._tokenise(rows)
         return max(map(self._length, rows))
 
-    def _shortened(self, case: Case, rows: list[Branch], read: dict[str, Picture]) -> tuple[Case, list[Branch]]:
+    def _shortened(self, case: Case, rows: list[Branch]) -> tuple[Case, list[Branch]]:
         """A case and its branches without the longest parts of its output, until they fit; these count as missing."""
         number = rows[0].case
         while any(self._length(row) > self._limit for row in rows):
             asked = {question.part for row in rows for question in row.rounds if question.asked}
             present = [part for part in case.output.parts if part in asked]
             longest = max(present, key=partial(self._part_length, case.output))
-            case = replace(case, output=_without(case.output, longest))
-            rows = self._branches(number, case, read)
+            parts = {part: value for part, value in case.output.parts.items() if part != longest}
+            missing = {**case.output.missing, longest: f"over-long: {_TOO_LONG}"}
+            case = replace(case, output=replace(case.output, turn=None, parts=parts, missing=missing))
+            rows = self._branches(number, case)
             self._tokenise(rows)
         return case, rows
 
     def _part_length(self, output: ParsedTurn, part: Part) -> int:
-        """The tokens of a part as the judge reads it."""
         value = output.parts[part]
         return len(self._words.ids(quoted(value if isinstance(value, str) else value.text, MAX_RESPONSE)))
 
@@ -219,22 +208,14 @@ class LocalJudge:
         """Takes a verdict's probabilities; the next round follows the likeliest word."""
         word = question.words[max(range(len(values)), key=values.__getitem__)] if question.asked else "False"
         if question.asked:
-            to.add(question, values, row.number, row.candidate_first)
-            if self.form.reasons and question.part != "kind":
-                text = self._tokenizer.decode(reason, skip_special_tokens=True)
-                to.reasons.setdefault(question.part, quoted(text, len(text)))
+            text = self._tokenizer.decode(reason, skip_special_tokens=True) if self.form.reasons else None
+            to.add(question, values, row.number, row.candidate_first, text)
         row.unfed = list(self._words.answers[word])
 
 
 def form_of(card: Mapping[str, Any]) -> JudgeForm:
     """The form in which a model was trained, by its card."""
     return JudgeForm.model_validate({key: card[key] for key in JudgeForm.model_fields if key in card})
-
-
-def _without(output: ParsedTurn, part: Part) -> ParsedTurn:
-    """An output in which a part counts as missing because of its length."""
-    parts = {name: value for name, value in output.parts.items() if name != part}
-    return replace(output, turn=None, parts=parts, missing={**output.missing, part: f"over-long: {_TOO_LONG}"})
 
 
 _GAP = "\u241f"  # stands for an answer while a chat is rendered; taken out of whatever the chat quotes

@@ -11,16 +11,18 @@ from pathlib import Path
 
 from compeer.errors import InputError
 from compeer.models.base import TextModel
-from compeer.models.resolve import open_model
+from compeer.models.resolve import card_folder, open_model
 from compeer.reward.conversation import Case, JudgeForm, JudgeKind
 from compeer.reward.score import Judge, Judgment, Unscored
+
+Opens = Callable[[str], TextModel]  # makes the model of a server's name
 
 
 def open_judge(
     name: str | Path,
     form: JudgeForm | None = None,
     *,
-    model: Callable[[str], TextModel] = open_model,
+    model: Opens = open_model,
     trained: bool = False,
     batch: int = 8,
     threshold: float | None = None,
@@ -30,7 +32,7 @@ def open_judge(
 ) -> Judge:
     """The judge of a name: a folder's, in the form of its card unless one is given, or that behind a server.
 
-    `model` makes the model of a server's name, `trained` says that it is a judge of ours; `batch` is for judges here.
+    `trained` says that the one behind a server is a judge of ours; `batch` is for judges here.
     """
     if "@http" in str(name):
         from compeer.reward.endpoint import ModelJudge
@@ -45,12 +47,7 @@ def open_judge(
 
 
 def open_judges(
-    names: Sequence[str | Path],
-    form: JudgeForm,
-    *,
-    model: Callable[[str], TextModel] = open_model,
-    trained: bool = False,
-    batch: int = 8,
+    names: Sequence[str | Path], form: JudgeForm, *, model: Opens = open_model, trained: bool = False, batch: int = 8
 ) -> Judge:
     """The judge that gives rewards: one name, or the process and the outcome judge's; folders must hold such judges."""
     if len(names) > 2:
@@ -71,7 +68,6 @@ def open_judges(
 
 def check_judge(name: str | Path, *kinds: JudgeKind) -> None:
     """An error if a folder holds no judge, or none of the kinds that will do."""
-    from compeer.models.resolve import card_folder
     from compeer.models.training import model_card
 
     card = model_card(card_folder(name))
@@ -91,7 +87,6 @@ class PairJudge:
         self.name = f"{process.name} + {outcome.name}"
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """A judgment for each case, in their order."""
         return [join(*pair) for pair in zip(self._process.judge(cases), self._outcome.judge(cases), strict=True)]
 
     async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:

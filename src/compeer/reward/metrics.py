@@ -6,13 +6,11 @@ probability of True, and the shares of False. Of the response: Weighted-F1 and a
 confusion, and whether the candidate is acceptable, which a score is made of. All again by source of labels and kind of
 mistake.
 
-Intervals are 95 % percentile bootstrap intervals. Dialogues are sampled, not records, because records of one dialogue
-share their texts; `compeer.statistics` describes how a thousand samples are computed at once.
+Intervals are 95 % percentile bootstrap intervals of dialogues, for records of one dialogue share their texts.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import compeer.statistics as stats
-from compeer.io import text_hash
+from compeer.io import text_hash, value_hash
 from compeer.reasoning import PARTS, STEPS, Part, render_turn
 from compeer.reward.conversation import record_case
 from compeer.reward.score import Judge, Judgment, Unscored
@@ -38,8 +36,7 @@ REPEATS = 1000
 BINS = 10
 Bins = Literal["equal mass", "equal width"]
 _GOOD = [PREFERENCES.index(value) for value in ACCEPTABLE]
-_TO_DECISIONS = np.eye(2)[[int(value in ACCEPTABLE) for value in PREFERENCES]]
-"""Takes the four preferences to two classes: bad, and good."""
+_TO_DECISIONS = np.eye(2)[[int(value in ACCEPTABLE) for value in PREFERENCES]]  # from preferences to bad and good
 
 
 def evaluate_judge(judge: Judge, records: Sequence[SerRecord]) -> dict[str, Any]:
@@ -55,23 +52,19 @@ def test_set_hash(records: Sequence[SerRecord]) -> str:
 
 def text_digest(record: SerRecord) -> str:
     """A digest of history, candidate, reference and their order; labels may be corrected after a judge was asked."""
-    return _digest(_texts(record))[:16]
+    return value_hash(_texts(record))[:16]
 
 
 def _record_digest(record: SerRecord) -> str:
     labels = [getattr(record.labels, part) for part in STEPS] if record.labels else []
     steps = [[label.value, label.source, label.kind] for label in labels]
     preference = [record.preference.value, record.preference.source] if record.preference else None
-    return _digest([record.id, record.dialogue, *_texts(record), steps, preference])
+    return value_hash([record.id, record.dialogue, *_texts(record), steps, preference])
 
 
 def _texts(record: SerRecord) -> list[Any]:
     history = [[utterance.speaker, utterance.text] for utterance in record.history]
     return [history, render_turn(record.candidate), record.reference, record.candidate_first]
-
-
-def _digest(content: list[Any]) -> str:
-    return text_hash(json.dumps(content, ensure_ascii=False))
 
 
 @dataclass(frozen=True)
@@ -95,7 +88,6 @@ class Verdicts:
         return len(self.truth)
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> Verdicts:
-        """The entries that are chosen."""
         names = ("dialogues", "truth", "verdicts", "probabilities", "sources", "kinds")
         return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
@@ -116,15 +108,13 @@ def part_verdicts(records: Sequence[SerRecord], judgments: Judgments, part: Part
         elif record.labels is not None and not math.isnan(judgment.steps.get(part, math.nan)):
             step, verdict = getattr(record.labels, part), int(judgment.step(part))
             rows.append((dialogue, int(step.value), verdict, judgment.steps[part], step.source, step.kind))
-    columns = list(zip(*rows, strict=True)) if rows else [()] * 6
     types: list[Any] = [np.int64, np.int64, np.int64, np.float64, object, object]
-    arrays = (np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True))
+    arrays = (np.array([row[column] for row in rows], dtype=kind) for column, kind in enumerate(types))
     size = (len(indices), len(PREFERENCES) if part == "response" else 2)
     return Verdicts(part, size, *arrays)
 
 
 def dialogue_indices(records: Sequence[SerRecord]) -> dict[str, int]:
-    """The index of each dialogue."""
     return {name: index for index, name in enumerate(sorted({record.dialogue for record in records}))}
 
 
@@ -245,9 +235,8 @@ def bins_of(probabilities: Numbers, how: Bins, count: int = BINS) -> Indices:
     return np.searchsorted(edges, probabilities, side="left").astype(np.int64)
 
 
-def reliability(probabilities: Numbers, came_true: Numbers, how: Bins, count: int = BINS) -> list[dict[str, float]]:
+def reliability(probabilities: Numbers, came_true: Numbers, bins: Indices) -> list[dict[str, float]]:
     """The points of a reliability plot: the size of each bin that is not empty, its mean, and what came true."""
-    bins = bins_of(probabilities, how, count) if len(probabilities) else np.zeros(0, dtype=np.int64)
     return [
         {"count": int(own.sum()), "said": float(probabilities[own].mean()), "came_true": float(came_true[own].mean())}
         for own in (bins == number for number in np.unique(bins))
@@ -267,16 +256,14 @@ def calibration_metrics(
         came_true = np.isin(verdicts.truth, _GOOD if part == "response" else [1]).astype(np.float64)
         values = verdicts.probabilities
         gaps = values - came_true
-        mass, width = (
-            _sampled_error(gaps, bins_of(values, how, bins), verdicts.dialogues, weights)
-            for how in ("equal mass", "equal width")
-        )
+        mass, width = (bins_of(values, how, bins) for how in ("equal mass", "equal width"))
+        by_mass, by_width = (_sampled_error(gaps, own, verdicts.dialogues, weights) for own in (mass, width))
         (squares,) = group_means(verdicts.dialogues, [gaps**2], weights)
         found[part] = {
             "judged": len(verdicts),
-            **with_intervals({"ece_equal_mass": mass, "ece_equal_width": width, "brier": squares}),
-            "points": reliability(values, came_true, "equal mass", bins),
-            "points_equal_width": reliability(values, came_true, "equal width", bins),
+            **with_intervals({"ece_equal_mass": by_mass, "ece_equal_width": by_width, "brier": squares}),
+            "points": reliability(values, came_true, mass),
+            "points_equal_width": reliability(values, came_true, width),
         }
     return found
 

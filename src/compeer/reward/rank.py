@@ -27,7 +27,9 @@ from compeer.statistics import generator, words
 
 COMPARE_ALL = 8  # outputs up to which each is compared with each
 
+Outputs = Sequence[ParsedTurn]
 Ask = tuple[int, int | None]  # a candidate, and the output it is compared with
+Shares = Mapping[tuple[int, int], float]  # what an output wins of another
 
 
 @dataclass(frozen=True)
@@ -41,23 +43,21 @@ class Ranked:
     problem: str | None = None
 
 
-def rank(
-    judge: Judge, history: Sequence[Utterance], outputs: Sequence[ParsedTurn], anchors: int | None = None, seed: int = 0
-) -> list[Ranked]:
-    """The outputs from the best to the worst; each is compared with `anchors` of them (`anchors_of` says which)."""
-    return asyncio.run(arank(judge, history, outputs, anchors, seed))
+def rank(judge: Judge, history: Sequence[Utterance], outputs: Outputs, seed: int = 0) -> list[Ranked]:
+    """The outputs from the best to the worst; each is compared with its anchors."""
+    return asyncio.run(arank(judge, history, outputs, seed))
 
 
-async def arank(
-    judge: Judge, history: Sequence[Utterance], outputs: Sequence[ParsedTurn], anchors: int | None = None, seed: int = 0
-) -> list[Ranked]:
+async def arank(judge: Judge, history: Sequence[Utterance], outputs: Outputs, seed: int = 0) -> list[Ranked]:
     """`rank` for callers that are async."""
     responses = {index: _response(output) for index, output in enumerate(outputs) if output.complete}
-    chosen = anchors_of(responses, anchors, seed)
+    chosen = anchors_of(responses, seed)
     asked = comparisons(responses, chosen)
     cases = [Case(tuple(history), outputs[one], None if other is None else responses[other]) for one, other in asked]
     found = dict(zip(asked, await judge.ajudge(cases), strict=True))
-    if unjudged := _unjudged(found):  # what they were compared with may be more than the judge takes
+    judged = {index for (index, _), entry in found.items() if isinstance(entry, Judgment)}
+    compared = {index for index, other in found if other is not None}
+    if unjudged := sorted(compared - judged):  # what they were compared with may be more than the judge takes
         single = [Case(tuple(history), outputs[index], None) for index in unjudged]
         found |= {(index, None): one for index, one in zip(unjudged, await judge.ajudge(single), strict=True)}
     same = {(one, other): 0.5 for one in responses for other in chosen if _alike(responses[one], responses[other])}
@@ -73,16 +73,16 @@ async def arank(
     return ranked
 
 
-def anchors_of(responses: Mapping[int, str], count: int | None, seed: int) -> list[int]:
-    """Which outputs the others are compared with: all up to eight, else ⌈log₂ n⌉ + 1 or `count`, sampled by text."""
+def anchors_of(responses: Mapping[int, str], seed: int) -> list[int]:
+    """Which outputs the others are compared with: all up to eight, else ⌈log₂ n⌉ + 1, sampled by text."""
     few = len(responses) <= COMPARE_ALL
-    wanted = count if count is not None else len(responses) if few else math.ceil(math.log2(len(responses))) + 1
+    wanted = len(responses) if few else math.ceil(math.log2(len(responses))) + 1
     sampled = sorted(responses, key=lambda index: (generator(seed, "anchors", responses[index]).random(), index))
-    return sorted(sampled[: max(1, wanted)])
+    return sorted(sampled[:wanted])
 
 
 def comparisons(responses: Mapping[int, str], anchors: Sequence[int]) -> list[Ask]:
-    """What the judge is asked: each pair that differs both ways, and what has no partner alone, for its steps."""
+    """What the judge is asked: each pair that differs both ways, and what has no partner by itself, for its steps."""
     apart = ((one, other) for one in responses for other in anchors if not _alike(responses[one], responses[other]))
     pairs = {(min(pair), max(pair)) for pair in apart}
     paired = {index for pair in pairs for index in pair}
@@ -111,12 +111,6 @@ def shares_of(found: Mapping[Ask, Judgment | Unscored]) -> dict[tuple[int, int],
     return shares
 
 
-def _unjudged(found: Mapping[Ask, Judgment | Unscored]) -> list[int]:
-    """The outputs without a judgment whenever they were compared."""
-    compared = {index for index, other in found if other is not None}
-    return sorted(compared - {index for (index, _), entry in found.items() if isinstance(entry, Judgment)})
-
-
 def steps_of(index: int, found: Mapping[Ask, Judgment | Unscored]) -> dict[Part, float]:
     """An output's step probabilities, over all times it was asked about; they are the same but for rounding."""
     given = [entry.steps for ask, entry in found.items() if ask[0] == index and isinstance(entry, Judgment)]
@@ -130,16 +124,9 @@ def won(response: Mapping[Preferred, float]) -> float:
 
 
 def ranking(
-    steps: Mapping[int, Mapping[Part, float]],
-    shares: Mapping[tuple[int, int], float],
-    anchors: Sequence[int],
-    failures: Mapping[int, str],
+    steps: Mapping[int, Mapping[Part, float]], shares: Shares, anchors: Sequence[int], failures: Mapping[int, str]
 ) -> list[Ranked]:
-    """The outputs in order, from their step probabilities and from what each wins of each anchor.
-
-    Without anchors the steps alone decide. A comparison that failed is left out of the mean; an output with none left
-    cannot be placed among the others.
-    """
+    """The outputs in order; a comparison that failed is left out of the mean, an output with none left comes last."""
     found = []
     for index, probabilities in steps.items():
         met = [shares[index, anchor] for anchor in anchors if (index, anchor) in shares]

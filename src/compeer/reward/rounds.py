@@ -35,8 +35,7 @@ class Branch:
     unfed: list[int] = field(default_factory=list)  # tokens of its last answer that were not fed yet
 
 
-Hear = Callable[[Branch, JudgeQuestion, list[float], list[int]], None]
-"""Takes an answer: the branch, its question, the probabilities of the words and the tokens of the reason."""
+Hear = Callable[[Branch, JudgeQuestion, list[float], list[int]], None]  # the words' probabilities, a reason's tokens
 
 
 class AnswerWords:
@@ -97,11 +96,8 @@ def ask_rounds(
             if reason_tokens:
                 asked = [question.asked for question in questions]
                 written = reading.write(pieces, asked, words.ends_reason, reason_tokens)
-                missing = words.ids(MISSING_REASON)
-                found = [
-                    words.reason(own) if is_asked else (missing, missing + words.before)
-                    for own, is_asked in zip(written, asked, strict=True)
-                ]
+                missing, pairs = words.ids(MISSING_REASON), zip(written, asked, strict=True)
+                found = [words.reason(own) if wanted else (missing, missing + words.before) for own, wanted in pairs]
                 reasons, pieces = [reason for reason, _ in found], [piece for _, piece in found]
             answers = [[words.first[word] for word in question.words] for question in questions]
             values = reading.probabilities(pieces, answers)

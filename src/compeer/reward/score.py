@@ -10,27 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, Protocol
 
-from pydantic import AfterValidator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from compeer.reasoning import STEPS, ParsedTurn, Part
-from compeer.reward.anti_gaming import COPIED_REFERENCE
+from compeer.reward.anti_gaming import COPIED_REFERENCE, quoted
 from compeer.reward.conversation import Case, JudgeForm, JudgeQuestion, carried_out, preferred
 from compeer.reward.second_pass import PassWeights, weighed
 from compeer.ser.record import ACCEPTABLE, Preferred
 
 Sign = Literal[-1, 1]
 Order = Literal["candidate first", "reference first"]
-_ROUNDING = 1e-6  # by how much a sum of probabilities may miss 1
 
 
-def _probability(value: float) -> float:
-    if not 0 <= value <= 1 + _ROUNDING:
-        raise PydanticCustomError("probability", "{value} is not a probability.", {"value": value})
-    return value
-
-
-Probability = Annotated[float, AfterValidator(_probability)]  # checked where a judgment is read from a file
+# checked where a judgment is read from a file; a sum of probabilities may miss 1 by rounding
+Probability = Annotated[float, Field(ge=0, le=1 + 1e-6, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -40,13 +33,10 @@ class Judgment:
     steps: Mapping[Part, Probability]
     response: Mapping[Preferred, Probability] | None = None
     threshold: Probability = 0.5
-    orders: Mapping[Order, Mapping[Preferred, Probability]] = field(default_factory=dict)
-    """The preferences by the order of the responses; both, if both were asked."""
+    orders: Mapping[Order, Mapping[Preferred, Probability]] = field(default_factory=dict)  # by what was asked first
     reasons: Mapping[Part, str] = field(default_factory=dict)  # the judge's own words, where it gives reasons
-    looks: tuple[Mapping[Preferred, Probability], ...] = ()
-    """The preferences of each pass, where there are two: after the steps, and without them."""
-    carried: Probability | None = None
-    """The probability that the response carries out step 3, where the judge was asked what kind of help it is."""
+    looks: tuple[Mapping[Preferred, Probability], ...] = ()  # those of two passes: after the steps, and without them
+    carried: Probability | None = None  # that the response carries out step 3, if the judge named its strategy
     void: str | None = None  # why the response counts for nothing whatever the verdict: a copy, say, or nothing visible
 
     def step(self, part: Part) -> bool:
@@ -73,9 +63,11 @@ class Judge(Protocol):
     @property
     def name(self) -> str: ...
 
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]: ...
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        """A judgment for each case, in their order."""
 
-    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]: ...
+    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        """The same for async callers."""
 
 
 @dataclass
@@ -83,18 +75,20 @@ class Answers:
     """A judge's answers about one case, as they come in; `judgment` puts them together."""
 
     steps: dict[Part, float] = field(default_factory=dict)
-    compared: dict[Order, dict[int, Mapping[Preferred, float]]] = field(default_factory=dict)
-    """By order, the verdict on the responses of each branch that has one."""
-    kinds: list[Mapping[str, float]] = field(default_factory=list)
-    """The probability of each strategy of the response, each time this was asked."""
+    compared: dict[Order, dict[int, Mapping[Preferred, float]]] = field(default_factory=dict)  # by order and branch
+    kinds: list[Mapping[str, float]] = field(default_factory=list)  # of each strategy, each time this was asked
     reasons: dict[Part, str] = field(default_factory=dict)
 
-    def add(self, question: JudgeQuestion, probabilities: Sequence[float], branch: int, candidate_first: bool) -> None:
-        """Takes the probabilities of the words that may answer a question, in their order."""
+    def add(
+        self, question: JudgeQuestion, probabilities: Sequence[float], branch: int, first: bool, reason: str | None
+    ) -> None:
+        """Takes the probabilities of the words that may answer a question; `first`: the candidate comes first."""
         answer = dict(zip(question.words, probabilities, strict=True))
+        if reason is not None and question.part != "kind":
+            self.reasons.setdefault(question.part, quoted(reason, len(reason)))
         if question.part == "response":
-            order: Order = "candidate first" if candidate_first else "reference first"
-            named = {preferred(word, candidate_first): value for word, value in answer.items()}
+            order: Order = "candidate first" if first else "reference first"
+            named = {preferred(word, first): value for word, value in answer.items()}
             self.compared.setdefault(order, {})[branch] = named
         elif question.part == "kind":
             self.kinds.append(answer)

@@ -17,12 +17,13 @@ from compeer.reasoning import STEPS, STRATEGIES, Part
 from compeer.ser.record import ACCEPTABLE, PREFERENCES, Preferred, SerRecord
 
 if TYPE_CHECKING:
-    from compeer.reward.score import Judgment, Unscored
+    from compeer.reward.metrics import Judgments, Records
 
 LEAST = 1e-4  # probabilities are kept this far from 0 and 1
 FEWEST = 50  # records below which nothing is fitted
 
-Preferences = Mapping[Preferred, float]
+Passes = Sequence[Mapping[Preferred, float]]
+Steps = Mapping[Part, float]
 
 
 class PassWeights(Frozen):
@@ -36,14 +37,14 @@ class PassWeights(Frozen):
     plan: float
     offset: float
 
-    def odds(self, passes: Sequence[Preferences], carried: float | None, steps: Mapping[Part, float]) -> float:
+    def odds(self, passes: Passes, carried: float | None, steps: Steps) -> float:
         """The log-odds of a response that two chats compared, the one with the steps first."""
         weights = (self.with_steps, self.alone, self.follows_right, self.follows_wrong, self.steps, self.plan)
         pairs = zip(weights, features(passes, carried, steps), strict=True)
         return self.offset + sum(weight * value for weight, value in pairs)
 
 
-def features(passes: Sequence[Preferences], carried: float | None, steps: Mapping[Part, float]) -> list[float]:
+def features(passes: Passes, carried: float | None, steps: Steps) -> list[float]:
     """What is weighed, in the order of the weights.
 
     The log-odds of both comparisons; how much likelier than a guess step 3 is carried out, as far as all steps are
@@ -58,10 +59,7 @@ def features(passes: Sequence[Preferences], carried: float | None, steps: Mappin
 
 
 def weighed(
-    passes: Sequence[Preferences],
-    carried: float | None = None,
-    steps: Mapping[Part, float] | None = None,
-    weights: PassWeights | None = None,
+    passes: Passes, carried: float | None = None, steps: Steps | None = None, weights: PassWeights | None = None
 ) -> dict[Preferred, float]:
     """One verdict of all passes: their mean, with as much of it on acceptable preferences as the weights say."""
     mean = {value: sum(one.get(value, 0.0) for one in passes) / len(passes) for value in PREFERENCES}
@@ -75,9 +73,7 @@ def weighed(
     return {value: found[value] for value in PREFERENCES}
 
 
-def fit_weights(
-    records: Sequence[SerRecord], judgments: Sequence[Judgment | Unscored], cost: float
-) -> PassWeights | None:
+def fit_weights(records: Records, judgments: Judgments, cost: float) -> PassWeights | None:
     """The weights that fit known preferences, of known strategies if there are enough; None where there are too few."""
     every = zip(records, judgments, strict=True)
     pairs = [(one, judgment) for one, judgment in every if one.preference and len(getattr(judgment, "looks", ())) == 2]

@@ -1,4 +1,4 @@
-"""Which strategy a response carries out, by its words alone: a party that knows no judge.
+"""Which strategy a response carries out, by nothing but its words: a party that knows no judge.
 
 A logistic regression on words and pairs of words. It is right in little more than half of ESConv's replies, so never
 its best guess is used but the probability of one strategy, as if all were equally common.

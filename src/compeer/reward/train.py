@@ -29,10 +29,10 @@ from compeer.models.resolve import model_folder
 from compeer.models.training import CARD, SftSettings, last_checkpoint, train_sft
 from compeer.progress import first_process
 from compeer.reasoning import STEPS
-from compeer.reward.conversation import JudgeForm, chats, pictures_of, record_case, with_whole_paths
+from compeer.reward.conversation import Chat, JudgeForm, chats, pictures_of, record_case, with_whole_paths
 from compeer.reward.judge import LocalJudge
 from compeer.reward.judgments import write_judgments
-from compeer.reward.metrics import Judgments
+from compeer.reward.metrics import Judgments, Records
 from compeer.reward.score import Judgment
 from compeer.reward.second_pass import FEWEST, fit_weights
 from compeer.ser.record import SerRecord
@@ -46,19 +46,14 @@ class RewardSettings(JudgeForm, SftSettings):
     """How the judge is trained, and the form in which it will be asked; with `alone`, `batch` counts both chats."""
 
     model: str = Field(default="embedded", description="the model to start from: a folder, or 'embedded'")
-    sources: dict[Literal["human", "llm", "silver"], NonNegative] = Field(
-        default={}, description="how often records of a label source are sampled, beside 1 for the others"
-    )
+    sources: dict[Literal["human", "llm", "silver"], NonNegative] = Field(default={})
+    """how often records of a label source are sampled, beside 1 for the others"""
     balance: float = Field(default=0, ge=0, lt=1, description="share of False among the sampled steps; 0: as they are")
-    order: Literal["recorded", "drawn"] = Field(
-        default="recorded", description="order of the two responses: as recorded, or sampled anew each epoch"
-    )
-    response_weight: float = Field(
-        default=1.0, gt=0, description="weight of the response's verdict in UnifiReward's loss; a step's is 1"
-    )
-    contradiction_cost: float = Field(
-        default=1.0, ge=0, description="`alone`: extra cost of accepting a response against steps that were accepted"
-    )
+    order: Literal["recorded", "drawn"] = "recorded"
+    """order of the two responses: as recorded, or sampled anew each epoch"""
+    response_weight: float = Field(default=1.0, gt=0, description="the response's weight in the loss; a step's is 1")
+    contradiction_cost: float = Field(default=1.0, ge=0)
+    """`alone`: extra cost of accepting a response against steps that were accepted"""
     evaluate_every: int = Field(default=0, ge=0, description="steps between measurements on held-out dialogues, or 0")
     validation: float = Field(default=0.1, gt=0, lt=1, description="share of the dialogues held out for measurements")
     patience: int = Field(default=0, ge=0, description="measurements without a better one before stopping; 0: never")
@@ -69,7 +64,7 @@ class RewardSettings(JudgeForm, SftSettings):
         return JudgeForm(**{name: getattr(self, name) for name in JudgeForm.model_fields})
 
 
-def train_judge(records: Sequence[SerRecord], settings: RewardSettings, folder: Path, seed: int) -> dict[str, Any]:
+def train_judge(records: Records, settings: RewardSettings, folder: Path, seed: int) -> dict[str, Any]:
     """Trains on the records that have the labels a judge of this form needs; leaves it in `folder/model`."""
     usable = [record for record in records if is_usable(record, settings.form)]
     model = model_folder(settings.model)
@@ -110,7 +105,7 @@ def is_usable(record: SerRecord, form: JudgeForm) -> bool:
     return steps and (form.kind == "process" or record.preference is not None)
 
 
-def with_pictures(records: Sequence[SerRecord], media: str | Path, last: int | None) -> list[SerRecord]:
+def with_pictures(records: Records, media: str | Path, last: int | None) -> list[SerRecord]:
     """The records with whole paths of their pictures; an error names the record if one of the last cannot be read."""
     readable: set[str] = set()
     found = []
@@ -127,28 +122,26 @@ def with_pictures(records: Sequence[SerRecord], media: str | Path, last: int | N
     return found
 
 
-def training_chats(
-    records: Sequence[SerRecord], settings: RewardSettings, seed: int, images: bool = False
-) -> list[list[dict[str, Any]]]:
+def training_chats(records: Records, settings: RewardSettings, seed: int, images: bool = False) -> list[Chat]:
     """The chats of one epoch, or of all where the order of the responses is sampled anew in each."""
     weights = sampling_weights(records, settings)
-    drawn = settings.order == "drawn" and len(records) > 0
-    epochs = math.ceil(settings.steps * settings.batch / len(records)) if drawn else 1
+    sampled = settings.order == "drawn" and len(records) > 0
+    epochs = math.ceil(settings.steps * settings.batch / len(records)) if sampled else 1
     found = []
     for epoch in range(epochs):
         rng = generator(seed, "draw", str(epoch))
         for index in resampled(weights, len(records), float(rng.random())):
             record = records[index]
-            first = bool(rng.random() < 0.5) if drawn else None
+            first = bool(rng.random() < 0.5) if sampled else None
             found.extend(chats(record, settings.form, first, images))
     return found
 
 
-def sampling_weights(records: Sequence[SerRecord], settings: RewardSettings) -> list[float]:
+def sampling_weights(records: Records, settings: RewardSettings) -> list[float]:
     """How often each record is sampled, relative to the others."""
     weights = [_source_weight(record, settings) for record in records]
     if weights and not any(weights):
-        what = "no record would ever be drawn: all their labels are of sources with weight 0."
+        what = "no record would ever be sampled: all their labels are of sources with weight 0."
         raise InputError(what, field="sources", do="Give a source of these records a weight above 0.")
     if not settings.balance or settings.kind == "outcome":
         return weights
@@ -194,7 +187,7 @@ def resampled(weights: Sequence[float], count: int, start: float) -> list[int]:
     return [int(index) for index in np.searchsorted(edges - 1e-9, np.arange(count) + start, side="right")]
 
 
-def hold_out(records: Sequence[SerRecord], share: float, seed: int) -> tuple[list[SerRecord], list[SerRecord]]:
+def hold_out(records: Records, share: float, seed: int) -> tuple[list[SerRecord], list[SerRecord]]:
     """Records to train on and records to validate on; no dialogue is in both."""
     dialogues = sorted({record.dialogue for record in records})
     count = min(len(dialogues) - 1, max(1, round(share * len(dialogues))))
@@ -202,7 +195,7 @@ def hold_out(records: Sequence[SerRecord], share: float, seed: int) -> tuple[lis
     return [r for r in records if r.dialogue not in held], [r for r in records if r.dialogue in held]
 
 
-def part_metrics(records: Sequence[SerRecord], judgments: Judgments) -> dict[str, float]:
+def part_metrics(records: Records, judgments: Judgments) -> dict[str, float]:
     """Weighted-F1 of each part that was judged; what the judge failed on counts as wrong."""
     found: dict[str, float] = {}
     given = [judgment if isinstance(judgment, Judgment) else None for judgment in judgments]
@@ -216,7 +209,7 @@ def part_metrics(records: Sequence[SerRecord], judgments: Judgments) -> dict[str
     return found
 
 
-def best_threshold(records: Sequence[SerRecord], judgments: Judgments) -> float:
+def best_threshold(records: Records, judgments: Judgments) -> float:
     """The threshold of the best mean Weighted-F1 of the steps, the middle one of equals; 0.5 below `FEWEST` records."""
     scored = [(r, j) for r, j in zip(records, judgments, strict=True) if isinstance(j, Judgment) and j.steps]
     if len(scored) < FEWEST:
@@ -230,14 +223,14 @@ def best_threshold(records: Sequence[SerRecord], judgments: Judgments) -> float:
     return best[len(best) // 2]
 
 
-def _judged(judge: LocalJudge, records: Sequence[SerRecord]) -> Judgments:
+def _judged(judge: LocalJudge, records: Records) -> Judgments:
     return judge.judge([record_case(record) for record in records])
 
 
 class Validation(TrainerCallback):  # type: ignore[misc]
     """Measures every `evaluate_every` steps, keeps the best weights, and stops when none got better for long."""
 
-    def __init__(self, records: Sequence[SerRecord], settings: RewardSettings, model: Path, folder: Path) -> None:
+    def __init__(self, records: Records, settings: RewardSettings, model: Path, folder: Path) -> None:
         self._records, self._settings, self._model, self._folder = records, settings, model, folder
         self._tokenizer = load_tokenizer(model)
         self._log = folder / "validation.jsonl"
