@@ -18,11 +18,12 @@ from compeer.models import Failure, Generation, Request, Sampling
 from compeer.models.local import LocalModel
 from compeer.models.training import model_card
 from compeer.policy.control import (
+    PART_OF,
     PERSONAS,
     Control,
     decisions,
     forced_grammar,
-    forced_prefix,
+    forced_step,
     instructions,
     obedience,
     persona_of,
@@ -44,12 +45,14 @@ from compeer.policy.sft import SupporterSettings, merge_adapter, train_supporter
 from compeer.reasoning import (
     EMOTIONS,
     STAGES,
+    STEPS,
     STRATEGIES,
     EmotionStep,
     HistoryStep,
     StrategyStep,
     SupportTurn,
     parse_turn,
+    render_step,
     render_turn,
     sentiment_of,
 )
@@ -220,7 +223,6 @@ CONTROLS = st.builds(
     emotion=st.none() | st.sampled_from(EMOTIONS),
     persona=st.none() | st.sampled_from(PERSONAS),
 )
-REAL_FIELDS = ("strategy", "stage", "emotion")
 
 
 def test_control_is_read_from_words() -> None:
@@ -248,42 +250,15 @@ def test_the_prompt_asks_for_each_wish_once(control: Control) -> None:
     assert asked[1] == plain[1]
 
 
-@given(CONTROLS, st.integers(1, 5))
-def test_an_output_that_goes_on_from_the_prefix_holds_what_is_forced(control: Control, intensity: int) -> None:
-    own = turn()
-    own = own.model_copy(update={"emotion": own.emotion.model_copy(update={"intensity": intensity})})
-    written = parse_turn(render_turn(own))
-    prefix = forced_prefix(control, written)
-    forced = [field for field in REAL_FIELDS if field in control.requested()]
-    lines = render_turn(own).split("\n")
-    if not forced:
-        assert prefix == ""
-        return
-    done = prefix.count("\n")
-    rest = lines[done].partition(":")[2]
-    parsed = parse_turn("\n".join([prefix + rest, *lines[done + 1 :]]))
-    assert parsed.complete
+@given(CONTROLS)
+def test_a_step_written_for_the_model_holds_what_is_forced(control: Control) -> None:
+    forced = {field: value for field, value in control.requested().items() if field in PART_OF}
+    steps = {PART_OF[field]: forced_step(PART_OF[field], value) for field, value in forced.items()}
+    parsed = parse_turn("\n".join(render_step(part, steps[part]) for part in STEPS if part in steps))
     assert not parsed.problems
-    assert obedience([parsed], [control]) == dict.fromkeys([*forced, "all"], 1.0)
-    assert decisions(parsed)["intensity"] == intensity
+    assert {field: decisions(parsed)[field] for field in forced} == forced
     if control.emotion:
         assert decisions(parsed)["sentiment"] == sentiment_of(control.emotion)
-    assert parsed.parts["response"] == own.response
-
-
-def test_a_prefix_needs_the_lines_above_what_it_forces() -> None:
-    stage = forced_prefix(Control(stage="action"))
-    assert stage.startswith("History: ")
-    assert stage.endswith("[action]\nEmotion:")
-    assert forced_prefix(Control(stage="action", emotion="hope")).endswith("[positive, hope, 3]\nStrategy:")
-    whole = forced_prefix(Control(stage="action", emotion="hope", strategy="Information"))
-    assert whole.endswith("[Information]\nResponse:")
-    for control in (Control(strategy="Question"), Control(stage="action", strategy="Question"), Control(emotion="joy")):
-        with pytest.raises(ValueError, match="stands above"):
-            forced_prefix(control)
-    assert "Has to leave the flat. [comforting]" in forced_prefix(
-        Control(strategy="Information"), parse_turn(render_turn(turn()))
-    )
 
 
 @given(CONTROLS, st.integers(0, 1000))

@@ -14,7 +14,7 @@ mean if the model drew its strategies from the humans' own spread.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from compeer.evaluate.diversity import first_keys
 from compeer.io import Frozen
 from compeer.models.base import Message
 from compeer.models.local import LocalModel
+from compeer.policy.control import decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import STAGES, STRATEGIES, ParsedTurn, SupportTurn, render_turn
 from compeer.ser.record import SPLITS, SerRecord, read_records
@@ -51,27 +52,19 @@ from compeer.statistics import (
 )
 
 DECISIONS = ("stage", "emotion", "strategy")
-# The step that makes each decision:
-STEP_OF = {"stage": "history", "emotion": "emotion", "intensity": "emotion", "strategy": "strategy"}
 SMOOTHING = 0.5
 _BASELINE_SAMPLES = 400
 
 
-def _decisions(parts: Mapping[Any, object]) -> dict[str, object]:
-    """What a turn's steps decide, by name; None where a step is not there."""
-    return {name: getattr(parts.get(step), name, None) for name, step in STEP_OF.items()}
-
-
 def measure_decisions(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn]) -> dict[str, Any]:
     """Accuracy with its 95 % interval, beside the largest class of the gold; a missing decision counts as wrong."""
-    predicted = [_decisions(output.parts) for output in outputs]
-    truth = [_decisions(dict(turn)) for turn in gold]
+    predicted, truth = list(map(decisions, outputs)), list(map(decisions, gold))
     metrics: dict[str, Any] = {
         "outputs": len(outputs),
         "format_complete": sum(output.complete for output in outputs) / max(1, len(outputs)),
         "missing": dict(Counter(part for output in outputs for part in output.missing)),
     }
-    for name in STEP_OF:
+    for name in ("stage", "emotion", "intensity", "strategy"):
         values = [row[name] for row in truth]
         hits = [float(found.get(name) == value) for found, value in zip(predicted, values, strict=True)]
         low, high = mean_interval(hits)
@@ -161,8 +154,7 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
     dialogues = {name: number for number, name in enumerate(dict.fromkeys(record.dialogue for record in records))}
     groups = [dialogues[record.dialogue] for record in records]
     weights = group_weights(len(dialogues), seed=seed)
-    predicted = [_decisions(output.parts) for output in outputs]
-    truth = [_decisions(dict(record.candidate)) for record in records]
+    predicted, truth = list(map(decisions, outputs)), [decisions(record.candidate) for record in records]
     rows = range(len(records))
 
     def values(name: str, chosen: Iterable[int]) -> list[tuple[int, str, object]]:

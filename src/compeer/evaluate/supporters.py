@@ -24,13 +24,14 @@ from compeer.models.training import model_card
 from compeer.pipeline import in_blocks
 from compeer.policy import Output, SupporterSettings, generate_turns
 from compeer.policy.prompt import refuse_direct
+from compeer.policy.rewards import case_of
 from compeer.progress import progress
-from compeer.reasoning import PARTS, ParsedTurn
-from compeer.reward import Case, Judge, Judgment, LocalJudge, Unscored, collapsed_verdicts, evaluate_judge, score
+from compeer.reasoning import PARTS
+from compeer.reward import Judge, Judgment, LocalJudge, Unscored, collapsed_verdicts, evaluate_judge, score
 from compeer.reward.rank import rank
 from compeer.safety.output import check_reply
 from compeer.ser.record import SerRecord, is_judged
-from compeer.statistics import generator, mean, mean_interval
+from compeer.statistics import mean, mean_interval
 
 BEFORE = 2  # utterances kept of a history beside its last one, so that a reader sees what a turn answers
 
@@ -123,19 +124,13 @@ def choose_best(
         progress(1)
 
 
-def _case(record: SerRecord, turn: ParsedTurn, seed: int) -> Case:
-    """An output beside the corpus' reply; the seed and the response decide their order."""
-    order = generator(seed, "order", record.id, str(turn.parts.get("response"))).random()
-    return Case(record.history, turn, record.reference, bool(order < 0.5))
-
-
 def _measured(
     records: Sequence[SerRecord], answers: Sequence[Output | Failure], judge: Judge, embedder: Embedder, seed: int
 ) -> dict[str, Any]:
     answered = [(r, a) for r, a in zip(records, answers, strict=True) if isinstance(a, Output)]
     asked, outputs = [record for record, _ in answered], [output for _, output in answered]
     parsed = [output.parsed for output in outputs]
-    judgments = judge.judge([_case(record, turn, seed) for record, turn in zip(asked, parsed, strict=True)])
+    judgments = judge.judge([case_of(record, turn, seed) for record, turn in zip(asked, parsed, strict=True)])
     scores = [score(turn, judgment) for turn, judgment in zip(parsed, judgments, strict=True)]
     totals = [float(one.total) for one in scores if one.total is not None]
     low, high = mean_interval(totals)

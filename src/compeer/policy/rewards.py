@@ -20,7 +20,7 @@ import numpy as np
 
 from compeer.models.embedder import Embeds, Matrix
 from compeer.policy import redundancy
-from compeer.policy.control import decisions, decisions_of
+from compeer.policy.control import PART_OF, decisions, decisions_of
 from compeer.policy.redundancy import reweight
 from compeer.reasoning import STRATEGIES, ParsedTurn, StrategyStep, parse_turn
 from compeer.reward import Case, Judge, Judgment, Score, Unscored, score
@@ -72,8 +72,14 @@ def weighted_sum(sources: Sequence[Weighted], row: Sequence[Score]) -> Score:
     return Score(total=total, unscored=unscored, more=parts, sources=given)
 
 
+def case_of(record: SerRecord, turn: ParsedTurn, seed: int) -> Case:
+    """An output beside the corpus' reply; seed, record and response sample which response comes first."""
+    first = bool(generator(seed, "order", record.id, str(turn.parts.get("response"))).random() < 0.5)
+    return Case(record.history, turn, record.reference, candidate_first=first)
+
+
 class JudgeSource:
-    """A judge as a source: five parts of +1 or −1; seed, record and response sample which response comes first."""
+    """A judge as a source: five parts of +1 or −1."""
 
     def __init__(self, judge: Judge, seed: int, name: str = "judge") -> None:
         self._judge, self._seed, self.name = judge, seed, name
@@ -81,7 +87,7 @@ class JudgeSource:
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
         """A score for each output; one in which nothing can be read needs no judge."""
         readable = [index for index, turn in enumerate(outputs) if turn.parts]
-        cases = [self._case(records[index], outputs[index]) for index in readable]
+        cases = [case_of(records[index], outputs[index], self._seed) for index in readable]
         judgments: list[Judgment | Unscored] = [Unscored("nothing could be read")] * len(outputs)
         for index, judgment in zip(readable, self._judged(cases), strict=True):
             judgments[index] = judgment
@@ -95,10 +101,6 @@ class JudgeSource:
             while isinstance(away, BaseExceptionGroup):
                 away = away.exceptions[0]  # type: ignore[assignment]
             raise away or group from None
-
-    def _case(self, record: SerRecord, turn: ParsedTurn) -> Case:
-        first = bool(generator(self._seed, "order", record.id, str(turn.parts.get("response"))).random() < 0.5)
-        return Case(record.history, turn, record.reference, candidate_first=first)
 
 
 class DecisionSource:
@@ -129,7 +131,7 @@ class DecisionSource:
 def shares_of(records: Sequence[SerRecord]) -> dict[str, dict[str, float]]:
     """By decision how common each of its values is among records."""
     found = [decisions_of(record.candidate) for record in records]
-    counts = {name: Counter(one[name] for one in found) for name in ("stage", "emotion", "strategy")}
+    counts = {name: Counter(one[name] for one in found) for name in PART_OF}
     return {name: {value: n / len(found) for value, n in values.items()} for name, values in counts.items()}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import Field
 
 from compeer.errors import InputError
-from compeer.io import Frozen, json_line, read_lines, text_hash
+from compeer.io import Frozen, json_line, text_hash
 from compeer.models import Failure, Request, Sampling, TextModel, ask
 from compeer.pipeline import Done, Stage, in_blocks, work_through
 from compeer.policy.control import Control, decisions, forced_grammar, obedience
@@ -25,7 +25,7 @@ from compeer.policy.rewards import JudgeSource
 from compeer.reasoning import LABELS, ParsedTurn, Part, parse_turn
 from compeer.reward import Judge, Score
 from compeer.safety.output import check_reply
-from compeer.ser.record import SerRecord
+from compeer.ser.record import SerRecord, read_stage
 from compeer.statistics import generator, mean
 
 
@@ -103,9 +103,7 @@ class Candidate(Frozen):
 
 def read_candidates(path: Path) -> Iterator[Candidate]:
     """The outputs of a file, one at a time; an error names the file, line and field."""
-    if not path.is_file():
-        raise InputError("there is no such file of outputs.", file=path, do="Make it with: compeer policy generate")
-    yield from read_lines(path, Candidate)
+    return read_stage(path, Candidate, "outputs", "Make it with: compeer policy generate")
 
 
 def best_candidates(
