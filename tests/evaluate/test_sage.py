@@ -36,7 +36,7 @@ from compeer.simulate.emotion import (
     EmotionAnswer,
     EmotionRules,
     preset,
-    read_emotion_answer,
+    read_emotion,
     states_change,
 )
 from compeer.simulate.sentient import (
@@ -50,7 +50,6 @@ from compeer.simulate.sentient import (
     emotion_grammar,
     emotions,
     feel,
-    read_emotion,
     read_message,
     read_profiles,
 )
@@ -216,7 +215,7 @@ def test_emotion_never_leaves_its_range(rules: EmotionRules, changes: list[float
     ],
 )
 def test_emotion_answers_that_can_be_read(text: str, change: float, reasons: str) -> None:
-    assert read_emotion_answer(text) == EmotionAnswer(change, reasons)
+    assert read_emotion(Generation(text)) == EmotionAnswer(change, reasons)
 
 
 @pytest.mark.parametrize(
@@ -328,13 +327,13 @@ def test_emotion_answers_that_can_be_read(text: str, change: float, reasons: str
     ],
 )
 def test_emotion_answers_that_are_not_guessed_at(text: str) -> None:
-    assert isinstance(read_emotion_answer(text), Complaint)
+    assert isinstance(read_emotion(Generation(text)), Complaint)
 
 
 @given(st.text(max_size=200))
 def test_no_text_makes_the_reader_raise(text: str) -> None:
     for answer in (text, f"Change: {text}", f"变化：{text}", f"{{{text}}}"):
-        found = read_emotion_answer(answer)
+        found = read_emotion(Generation(answer))
         assert isinstance(found, Complaint) or abs(found.change) <= 100
 
 
@@ -350,7 +349,7 @@ def test_the_order_of_the_fields_does_not_matter(
     fields = [form.format(f"{change:+d}"), *reasons]
     said = {reason.replace("：", ": ").split(": ")[1] for reason in reasons}
     chance.shuffle(fields)
-    found = read_emotion_answer("\n".join(fields))
+    found = read_emotion(Generation("\n".join(fields)))
     assert isinstance(found, EmotionAnswer)
     assert found.change == change
     assert set(found.reasons.splitlines()) == said
@@ -358,15 +357,15 @@ def test_the_order_of_the_fields_does_not_matter(
 
 @given(st.integers(-100, 100), st.integers(-100, 100))
 def test_two_changes_that_differ_are_none(one: int, other: int) -> None:
-    found = read_emotion_answer(f"Change: {one}\nChange: {other}")
+    found = read_emotion(Generation(f"Change: {one}\nChange: {other}"))
     assert isinstance(found, EmotionAnswer) == (one == other)
-    assert isinstance(read_emotion_answer(f"Change: {one} to {other}"), Complaint)
+    assert isinstance(read_emotion(Generation(f"Change: {one} to {other}")), Complaint)
 
 
 def test_long_nonsense_is_read_in_no_time() -> None:
     for nonsense in ("(" * 19_000, " " * 9_000 + "(" * 9_000, "\n" * 19_000 + "x", "9" * 19_000, "* " * 9_000):
-        assert isinstance(read_emotion_answer(f"Change: {nonsense}"), Complaint)
-        assert isinstance(read_emotion_answer(f"x{nonsense}"), Complaint)
+        assert isinstance(read_emotion(Generation(f"Change: {nonsense}")), Complaint)
+        assert isinstance(read_emotion(Generation(f"x{nonsense}")), Complaint)
 
 
 # --- the two calls ----------------------------------------------------------------------------------------------------
@@ -452,7 +451,7 @@ def test_answers_under_the_grammar_can_be_read(language: Language, rules: Emotio
 
     for change in (-10, -1, 0, 1, 10):
         assert fits(form.format(change))
-        assert isinstance(found := read_emotion_answer(form.format(change)), EmotionAnswer)
+        assert isinstance(found := read_emotion(Generation(form.format(change))), EmotionAnswer)
         assert found.change == change
     assert fits(form.format(11)) == (rules is RLVER)
     assert not fits(form.format(101))

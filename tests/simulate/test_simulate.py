@@ -226,7 +226,7 @@ def test_nobody_sees_what_it_must_not(tmp_path: Path) -> None:
         prompted.append(repr(history))
         return [{"role": "user", "content": "\n".join(f"{one.speaker}: {one.text}" for one in history)}]
 
-    agent = SupporterAgent(supporter, "structured", prompt=prompt)
+    agent = SupporterAgent(supporter, prompt=prompt)
     found = run(tmp_path, [Scenario(id="s", facts={"card": "hidden card"})], Card(seeker), agent, rounds=3)
     to_supporter = repr([request.messages for asked in supporter.asked for request in asked]) + repr(prompted)
     to_seeker = repr([request.messages for asked in seeker.asked for request in asked])
@@ -262,7 +262,7 @@ def test_a_view_holds_copies_and_the_others_words_alone() -> None:
     assert seeker.turns[0].reasoning is None
     assert seeker.turns[1] == Turn(speaker="supporter", text="Hi.")
     assert supporter.turns == (Turn(speaker="seeker", text="Hello."), turns[1])
-    assert (supporter.facts, supporter.opening) == ({}, None)
+    assert supporter.facts == {}
     seeker.facts["card"]["name"] = seeker.turns[0].extra["feeling"] = "changed"
     assert scenario.facts["card"]["name"] == "A"
     assert turns[0].extra == {"feeling": 40}
@@ -368,7 +368,7 @@ def test_a_model_that_gives_nothing_of_use_has_failed_and_is_not_asked_again(
     tmp_path: Path, text: str, why: str
 ) -> None:
     model = Answering(lambda _: text)
-    agent = SupporterAgent(model, "structured", prompt=lambda _: [{"role": "user", "content": "q"}])
+    agent = SupporterAgent(model, prompt=lambda _: [{"role": "user", "content": "q"}])
     found = run(tmp_path, scenarios(1), ScriptedAgent(["a"]), agent, rounds=1, retries=0)
     assert ends(found) == {("model failed", f"supporter: {why}"): 1}
     assert run(tmp_path, scenarios(1), ScriptedAgent(["a"]), agent, rounds=1, retries=0) == found
@@ -526,7 +526,7 @@ def test_another_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         run(tmp_path, scenarios(1), Card(model), SupporterAgent(model), seed=1, rounds=1)
     with pytest.raises(InputError, match="another limits"):
         run(tmp_path, scenarios(1), Card(model), SupporterAgent(model), rounds=2)
-    other = SupporterAgent(model, "structured", prompt=lambda _: [])
+    other = SupporterAgent(model, prompt=lambda _: [])
     with pytest.raises(InputError, match="another supporter"):
         run(tmp_path, scenarios(1), Card(model), other, rounds=1)
     (path,) = (tmp_path / "dialogues").iterdir()
@@ -591,11 +591,6 @@ def test_a_structured_answer_needs_a_response_and_names_what_else_is_missing() -
     assert cut.extra["cut_off"] is True
     assert set(cut.extra["missing"]) == {"response"}
     assert isinstance(read_structured(Generation(STRUCTURED.rpartition("\n")[0])), Complaint)
-
-
-def test_the_structured_mode_wants_its_prompt() -> None:
-    with pytest.raises(ValueError, match="prompt"):
-        SupporterAgent(ScriptedModel([]), "structured")
 
 
 @given(st.text(max_size=40), st.text(max_size=40))

@@ -14,7 +14,6 @@ from compeer.cli.options import JSON, LONGEST, SEED, SPLITS, TEMPERATURE, argume
 from compeer.cli.printing import note, note_written, print_table, with_bounds, write_metrics
 from compeer.cli.training import check_out
 from compeer.errors import InputError
-from compeer.io import write_text
 from compeer.models import Sampling, TextModel
 from compeer.models.resolve import folder_mark
 from compeer.progress import progress
@@ -131,7 +130,8 @@ def safety(
     page: Path | None = option("Write a page (HTML) with all shares and confused levels.", metavar="FILE"),
 ) -> None:
     """Measure the guard: danger found, false alarms, bad replies stopped, and what a supporter's seekers would see."""
-    from compeer.evaluate.safety import HALVES, cases_path, read_cases, safety_page
+    from compeer.evaluate.safety import HALVES, cases_path, read_cases
+    from compeer.report.page import write_page
     from compeer.safety import Detector
 
     half = "tuning" if half == "kept" else half  # its name until thresholds were chosen on it
@@ -144,8 +144,7 @@ def safety(
     parts = {name: _part(name, read_cases(path), detector, supporter, show) for name, path in paths.items()}
     write_metrics(out, {"classifier": classifier, **parts})
     if page:
-        write_text(page, safety_page(parts))
-        note_written(page)
+        note_written(write_page(page, "safety.html.jinja", parts=parts))
 
 
 def _part(

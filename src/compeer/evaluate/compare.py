@@ -6,9 +6,8 @@ difference is the mean of first − second over the pairs, and the win rate the 
 better, ties counting half. Scenarios are resampled with all their repeats for 95 % intervals: pairs of one scenario
 are alike. What only one run has is left out, and said so.
 
-ESC-Eval's scores are shown on its scale, 0 to 100, a judge's score on a pair counting only if that judge scored both;
-`average` is the mean of the seven where all are there. SAGE gives the final emotion, and successes and failures as
-shares of 0 to 100.
+ESC-Eval's scores go from 0 to 100, a judge's score on a pair counting only if that judge scored both; so do SAGE's
+final emotion and its shares of successes and failures.
 """
 
 from collections.abc import Mapping, Sequence

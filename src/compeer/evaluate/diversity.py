@@ -180,19 +180,15 @@ def _numbered(texts: Sequence[Sequence[str]], size: int) -> list[Positions]:
     return [np.array([known.setdefault(gram, len(known)) for gram in own], dtype=np.int64) for own in grams]
 
 
-class Ngrams(NamedTuple):
-    """A reply's n-grams up to four, as sacreBLEU counts them, and its length in tokens."""
-
-    counts: Counter[tuple[str, ...]]
-    length: int
+Ngrams = tuple[Counter[tuple[str, ...]], int]  # a reply's n-grams up to four, and its length in tokens
 
 
 def ngrams(text: str, language: str) -> Ngrams:
     """The n-grams of a text by sacreBLEU's tokenisation: `zh` for Chinese, else `13a`."""
     from sacrebleu.metrics.helpers import extract_all_word_ngrams
 
-    counts, length = extract_all_word_ngrams(_tokenizer(language)(text.rstrip()), 1, 4)
-    return Ngrams(counts, length)
+    found: Ngrams = extract_all_word_ngrams(_tokenizer(language)(text.rstrip()), 1, 4)
+    return found
 
 
 @cache
@@ -214,22 +210,22 @@ def self_bleu(replies: Sequence[Ngrams]) -> float | None:
     from sacrebleu.metrics.bleu import BLEU
 
     most: dict[tuple[str, ...], tuple[int, int, int]] = {}  # the largest count, whose it is, and the second largest
-    for index, reply in enumerate(replies):
-        for gram, count in reply.counts.items():
+    for index, (counts, _) in enumerate(replies):
+        for gram, count in counts.items():
             first, owner, second = most.get(gram, (0, -1, 0))
             most[gram] = (count, index, first) if count > first else (first, owner, max(second, count))
-    lengths = np.array([reply.length for reply in replies])
+    lengths = np.array([length for _, length in replies])
     scores = []
-    for index, reply in enumerate(replies):
+    for index, (counts, length) in enumerate(replies):
         correct, total = [0] * 4, [0] * 4
-        for gram, count in reply.counts.items():
+        for gram, count in counts.items():
             first, owner, second = most[gram]
             total[len(gram) - 1] += count
             correct[len(gram) - 1] += min(count, second if owner == index else first)
         others = np.delete(lengths, index)
-        near = np.abs(others - reply.length)
+        near = np.abs(others - length)
         closest = int(others[near == near.min()].min())
-        score = BLEU.compute_bleu(correct, total, reply.length, closest, smooth_method="exp", effective_order=True)
+        score = BLEU.compute_bleu(correct, total, length, closest, smooth_method="exp", effective_order=True)
         scores.append(float(score.score))
     return sum(scores) / len(scores)
 

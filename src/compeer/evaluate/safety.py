@@ -8,26 +8,23 @@ Wilson interval, and what went wrong is named by the case's id, never by its tex
 """
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
-from jinja2 import Environment, StrictUndefined
 from pydantic import Field, model_validator
 
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
-from compeer.io import Frozen, read_json_lines, read_lines
+from compeer.io import Frozen, read_json_lines, read_lines, table
 from compeer.models import Failure, Generation, Request, Sampling, TextModel, ask
 from compeer.pipeline import in_blocks
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import parse_turn, turn_grammar
 from compeer.safety.guard import Detects, Guard, GuardedTurn
-from compeer.safety.output import Finding
+from compeer.safety.output import Check
 from compeer.safety.resources import Resources
 from compeer.safety.risk import LEVELS, Kind, Level, Risk
 from compeer.statistics import Estimate, generator
@@ -105,7 +102,7 @@ def share(outcomes: Sequence[bool]) -> Estimate:
 
 def cases_path(half: Half) -> Path:
     """The packaged file of one half."""
-    return Path(str(files("compeer.evaluate").joinpath("safety_cases", f"{half}.jsonl")))
+    return Path(__file__).with_name("safety_cases") / f"{half}.jsonl"
 
 
 def read_cases(path: Path) -> list[SafetyCase]:
@@ -124,13 +121,6 @@ def read_cases(path: Path) -> list[SafetyCase]:
 def texts_of(cases: Iterable[SafetyCase]) -> Mapping[str, str]:
     """What a person may want to read of each case, by its id."""
     return {case.id: " / ".join([*case.messages, *([f"→ {case.reply}"] if case.reply else [])]) for case in cases}
-
-
-def safety_page(parts: Mapping[str, Any]) -> str:
-    """The metrics of detection and replies as one HTML page, by the name of the part, without any text of a case."""
-    template = files("compeer.evaluate").joinpath("safety.html.jinja").read_text("utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(template).render(parts=parts)
 
 
 class Mistake(Frozen):
@@ -196,9 +186,6 @@ def _mistake(case: SafetyCase, risk: Risk) -> Mistake:
 def rules_of(risk: Risk) -> list[str]:
     """The rules that had a part in an alarm, each once, with the kind of danger."""
     return list(dict.fromkeys(f"{one.kind}: {one.by}" for one in risk.reasons))
-
-
-Check = Callable[[str, Sequence[str]], Finding | None]  # of a reply to what the seeker wrote
 
 
 class ReplyMetrics(Frozen):
@@ -333,8 +320,7 @@ def response_in(answer: Generation | Failure) -> str | Failure:
     return Failure("answer", f"no response: {parsed.missing['response']}")
 
 
-_PATTERNS = tomllib.loads(Path(__file__).with_name("pushed_away.toml").read_text("utf-8"))["patterns"]
-_PUSHED_AWAY = re.compile("|".join(_PATTERNS))
+_PUSHED_AWAY = re.compile("|".join(table("evaluate/pushed_away")["patterns"]))
 
 
 def pushes_away(reply: str) -> bool:

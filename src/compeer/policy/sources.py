@@ -18,13 +18,12 @@ from compeer.reward import Score
 from compeer.reward.judges import open_judges
 from compeer.reward.strategies import StrategyClassifier, split_replies
 from compeer.ser.record import SerRecord
-from compeer.simulate import Agent, Scenario, Turn
+from compeer.simulate import Agent, AgentTurn, Scenario, Turn
 from compeer.simulate.conversation import view_of
 from compeer.simulate.engine import ask_together
 from compeer.simulate.runner import Taking
 from compeer.simulate.seekers import prompt_language
 from compeer.simulate.sentient import SentientSeeker
-from compeer.statistics import generator
 
 _QUICK = ModelSettings(retries=2)  # for servers: longer outages are waited for by `Patient`
 
@@ -105,16 +104,13 @@ class SeekerSource:
             turns[index] = turns[index].model_copy(update={"extra": {"emotion": self._start}})
         turns.append(Turn(speaker="supporter", text=response))
         view = view_of(scenario, turns, "seeker", with_reasoning=self._seeker.keeps_reasoning, over=True)
-
-        def seed_of(call: int) -> int:
-            return int(generator(self._seed, "seeker reward", record.id, "seeker", "1", str(call)).integers(2**31))
-
-        return Taking(self._seeker.turn(view), "seeker", self._seeker.sampling, _RETRIES, seed_of)
+        names = ("seeker reward", record.id, "seeker", "1")
+        return Taking(self._seeker.turn(view), "seeker", self._seeker.sampling, _RETRIES, self._seed, *names)
 
     def _change(self, taking: Taking) -> Score:
         """The score of a turn that was made, or why there is none."""
-        if taking.result is None:
-            return Score(unscored=f"the seeker gave nothing of use: {taking.failed.why if taking.failed else ''}")
+        if not isinstance(taking.result, AgentTurn):
+            return Score(unscored=f"the seeker gave nothing of use: {taking.result.why if taking.result else ''}")
         emotion = taking.result.extra.get("emotion")
         if not isinstance(emotion, int | float):
             return Score(unscored="the seeker noted no emotion")

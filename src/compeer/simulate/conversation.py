@@ -60,7 +60,6 @@ class Call(Frozen):
 
     messages: tuple[dict[str, Any], ...]
     seed: int
-    prefix: str = ""
     answer: str | None = None
     cut_off: bool = False
     prompt_tokens: int = 0
@@ -88,7 +87,6 @@ class View:
     speaker: Speaker
     language: str
     facts: dict[str, Any]
-    opening: str | None
     turns: tuple[Turn, ...]
     over: bool = False  # the conversation has reached a limit: a last look, at which nothing more is said
 
@@ -113,12 +111,10 @@ def view_of(
             return Turn(speaker=turn.speaker, text=turn.text)
         return turn.model_copy(deep=True, update={} if with_reasoning else {"reasoning": None})
 
-    is_seeker = speaker == "seeker"
     return View(
         speaker=speaker,
         language=scenario.language,
-        facts=scenario.model_copy(deep=True).facts if is_seeker else {},
-        opening=scenario.opening if is_seeker else None,
+        facts=scenario.model_copy(deep=True).facts if speaker == "seeker" else {},
         turns=tuple(visible(turn) for turn in turns),
         over=over,
     )
