@@ -209,7 +209,7 @@ def test_metrics_of_nothing() -> None:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Guarded:
     reply: str
     risk: Risk
     replaced: str | None = None
@@ -220,18 +220,18 @@ class Shown:
 class WordGuard:
     """A fixed reply at danger, otherwise up to three attempts until a reply passes; a failure gives a safe reply."""
 
-    def respond(self, messages: Sequence[str], generate: Callable[[int], str]) -> Shown:
+    def respond(self, messages: Sequence[str], generate: Callable[[int], str]) -> Guarded:
         risk = WordDetector().detect(messages)
         if risk.level == "crisis":
-            return Shown("Please call 988.", risk, "crisis: suicide", 0)
+            return Guarded("Please call 988.", risk, "crisis: suicide", 0)
         for attempt in (1, 2, 3):
             try:
                 reply = generate(attempt)
             except RuntimeError:
-                return Shown("I am here.", risk, "no reply", attempt, ("supporter",))
+                return Guarded("I am here.", risk, "no reply", attempt, ("supporter",))
             if not check_words(reply):
-                return Shown(reply, risk, None, attempt)
-        return Shown("I am here.", risk, "output", 3)
+                return Guarded(reply, risk, None, attempt)
+        return Guarded("I am here.", risk, "output", 3)
 
 
 def test_supporter_metrics_by_hand() -> None:
@@ -316,8 +316,8 @@ def test_the_words_for_the_seeker() -> None:
 
 
 def test_alarms_are_counted_and_written_once(tmp_path: Path) -> None:
-    said = [("d1", 1, "danger"), ("d1", 3, "gloom, and danger"), ("d2", 1, "gloom"), ("d2", 3, "fine")]
-    metrics, alarms = raise_alarms(said, WordDetector())
+    spoken = [("d1", 1, "danger"), ("d1", 3, "gloom, and danger"), ("d2", 1, "gloom"), ("d2", 3, "fine")]
+    metrics, alarms = raise_alarms(spoken, WordDetector())
     assert metrics.utterances == 4
     assert count(metrics.alarms)[0] == 3
     assert {level: count(share)[0] for level, share in metrics.levels.items()} == {"concern": 1, "crisis": 2}
@@ -334,9 +334,9 @@ def test_alarms_are_counted_and_written_once(tmp_path: Path) -> None:
 
 def test_only_seekers_are_listened_to() -> None:
     dialogues = list(read_corpus("sample"))[:3]
-    said = list(seeker_utterances(dialogues))
-    assert len(said) == sum(u.speaker == "seeker" for d in dialogues for u in d.utterances)
-    for name, number, text in said:
+    spoken = list(seeker_utterances(dialogues))
+    assert len(spoken) == sum(u.speaker == "seeker" for d in dialogues for u in d.utterances)
+    for name, number, text in spoken:
         dialogue = next(d for d in dialogues if d.id == name)
         assert dialogue.utterances[number - 1].text == text
         assert dialogue.utterances[number - 1].speaker == "seeker"
@@ -413,9 +413,11 @@ def test_the_command_raises_alarms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus = tmp_path / "corpus.jsonl"
-    said = [{"speaker": "seeker", "text": "gloom"}, {"speaker": "supporter", "text": "danger"}]
-    said += [{"speaker": "seeker", "text": "fine"}]
-    corpus.write_text(json.dumps({"id": "d", "language": "en", "source": "own", "utterances": said}), encoding="utf-8")
+    spoken = [{"speaker": "seeker", "text": "gloom"}, {"speaker": "supporter", "text": "danger"}]
+    spoken += [{"speaker": "seeker", "text": "fine"}]
+    corpus.write_text(
+        json.dumps({"id": "d", "language": "en", "source": "own", "utterances": spoken}), encoding="utf-8"
+    )
     table = tmp_path / "alarms.csv"
     assert run_alarms(monkeypatch, str(corpus), "--to", str(table)) == 0
     assert "2 seeker utterances" in capsys.readouterr().out

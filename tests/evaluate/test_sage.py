@@ -347,12 +347,12 @@ def test_the_order_of_the_fields_does_not_matter(
     form: str, change: int, reasons: list[str], chance: random.Random
 ) -> None:
     fields = [form.format(f"{change:+d}"), *reasons]
-    said = {reason.replace("：", ": ").split(": ")[1] for reason in reasons}
+    wanted = {reason.replace("：", ": ").split(": ")[1] for reason in reasons}
     chance.shuffle(fields)
     found = read_emotion(Generation("\n".join(fields)))
     assert isinstance(found, EmotionAnswer)
     assert found.change == change
-    assert set(found.reasons.splitlines()) == said
+    assert set(found.reasons.splitlines()) == wanted
 
 
 @given(st.integers(-100, 100), st.integers(-100, 100))
@@ -494,12 +494,12 @@ def test_both_calls_of_a_turn_and_the_next_turns_begin_alike(profile: SeekerProf
     longer = (*TALK, Turn(speaker="seeker", text="Yes."), Turn(speaker="supporter", text="And?"))
     asked = [content(ask_emotion(view(profile), 40)), content(ask_reply(view(profile), feeling))]
     later = [content(ask_emotion(view(profile, longer), 45)), content(ask_reply(view(profile, longer), feeling))]
-    said = "Sold Seeker: I am at 100 now"
+    wanted = "Sold Seeker: I am at 100 now"
     for one, other in itertools.combinations((*asked, *later), 2):
-        assert said in alike(one, other)
+        assert wanted in alike(one, other)
     assert "And?" in alike(*later)
     for text in asked:
-        assert len(text) - text.index(said) < 600  # what changes from call to call is short
+        assert len(text) - text.index(wanted) < 600  # what changes from call to call is short
 
 
 @pytest.mark.parametrize(
@@ -631,9 +631,9 @@ def test_an_answer_that_stays_unreadable_is_the_models_failure(tmp_path: Path) -
 
 
 def test_the_seeker_tells_what_it_depends_on() -> None:
-    told = SentientSeeker(ScriptedModel([]), RLVER).described
-    assert told["rules"] == RLVER.model_dump()
-    assert len(told["prompts"]) == 16
+    marks = SentientSeeker(ScriptedModel([]), RLVER).described
+    assert marks["rules"] == RLVER.model_dump()
+    assert len(marks["prompts"]) == 16
 
 
 # --- profiles ---------------------------------------------------------------------------------------------------------

@@ -98,11 +98,11 @@ def run(task: Task, folder: Path, model: Model, **more: Any) -> tuple[EvalLog, d
     return log, {name: one.value for score in log.results.scores for name, one in score.metrics.items()}
 
 
-def shown(figures: dict[str, Any]) -> dict[str, float]:
+def rounded(estimates: dict[str, Any]) -> dict[str, float]:
     """Figures and their intervals as the tasks name them."""
     named = {
         f"{name}{title}": one[key]
-        for name, one in figures.items()
+        for name, one in estimates.items()
         for title, key in (("", "score"), (" (low)", "low"), (" (high)", "high"))
     }
     return {name: value for name, value in named.items() if value is not None}
@@ -135,8 +135,8 @@ def test_sage_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
         one.scenario: one.model_dump(mode="json") for one in read_conversations(tmp_path / "ours/conversations.jsonl")
     }
     assert conversations(log) == wanted
-    figures = {name: ours["figures"][name] for name in ("emotion", "success", "failure", "replies")}
-    assert metrics == shown(figures)
+    estimates = {name: ours["figures"][name] for name in ("emotion", "success", "failure", "replies")}
+    assert metrics == rounded(estimates)
     assert 0 < ours["figures"]["emotion"]["scored"] < 10, "some conversations should fail, and some should not"
     unscored = [one for one in log.samples or [] if one.scores and one.scores["final_emotion"].reason]
     assert len(unscored) == 10 - ours["figures"]["emotion"]["scored"]
@@ -162,7 +162,7 @@ def test_esc_eval_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
         one.scenario: one.model_dump(mode="json") for one in read_conversations(tmp_path / "ours/conversations.jsonl")
     }
     assert conversations(log) == wanted
-    assert metrics == shown({**ours["figures"]["dimensions"], "average": ours["figures"]["average"]})
+    assert metrics == rounded({**ours["figures"]["dimensions"], "average": ours["figures"]["average"]})
     assert ours["figures"]["average"]["score"]
 
 
@@ -177,7 +177,7 @@ def test_safety_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
     named = {name: getattr(ours, name)["all"]["all"] for name in metrics if " (" not in name}
     wanted = {name: {"score": one.value, "low": one.low, "high": one.high} for name, one in named.items()}
     assert {"resources", "no_harm", "raw_harm"} <= set(wanted)
-    assert metrics == shown(wanted)
+    assert metrics == rounded(wanted)
 
 
 def test_decisions_are_the_same_to_the_last_digit(tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ def test_decisions_are_the_same_to_the_last_digit(tmp_path: Path) -> None:
     log, metrics = run(inspect_tasks.decisions(count=20, seed=2), tmp_path, mocked("sup", turn))
     assert metrics["complete"] == report.complete
     assert 0 < metrics["complete"] < 1
-    for title, figures in (("", report.gold), (" (by rule)", report.derived)):
-        for name, one in figures.items():
+    for title, estimates in (("", report.gold), (" (by rule)", report.derived)):
+        for name, one in estimates.items():
             assert metrics[f"{name}{title}/accuracy"] == one.accuracy.value
             assert metrics[f"{name}{title}/macro_f1"] == one.macro_f1.value
             assert metrics[f"{name}{title}/accuracy (low)"] == one.accuracy.low

@@ -4,7 +4,7 @@ Both runs' folders must be of one protocol, with the same seeker, the same judge
 supporter and its mode may differ. A pair is one scenario and repeat that both have scored. In each dimension the
 difference is the mean of first − second over the pairs, and the win rate the share of pairs in which the first did
 better, ties counting half. Scenarios are resampled with all their repeats for 95 % intervals: pairs of one scenario
-are alike. What only one run has is left out, and said so.
+are alike. What only one run has is left out, and noted.
 
 ESC-Eval's scores go from 0 to 100, a judge's score on a pair counting only if that judge scored both; so do SAGE's
 final emotion and its shares of successes and failures.

@@ -2,15 +2,15 @@
 
 Held-out turns come from SER records or straight from a corpus. What the corpus labels is gold; what a rule derived from
 the history (a stage by the round's number, say) is reported apart. A decision that could not be read counts as wrong.
-Macro-F1 is the mean F1 of the classes that the gold has. Beside each figure stands what always saying the most frequent
-class would reach on the same turns. Intervals are bootstrap ones over dialogues.
+Macro-F1 is the mean F1 of the classes that the gold has. Beside each metric stands what the most frequent class would
+always reach on the same turns. Intervals are bootstrap ones over dialogues.
 
-How a supporter spreads its strategies is compared with the humans' of the same turns, stage by stage:
+How a supporter distributes its strategies is compared with the humans' of the same turns, stage by stage:
 
     KL(human ‖ model) = Σ p·log(p / q)    p, q = (count + ½) / (turns + ½·8), in nats
 
-It is what one loses by taking the model's spread for the humans', and is never 0 in a small sample: `by_chance` is its
-mean if the model drew its strategies from the humans' own spread.
+It is what one loses by taking the model's distribution for the humans', and is never 0 in a small sample: `by_chance`
+is its mean if the model sampled its strategies from the humans' own distribution.
 """
 
 from collections import Counter
@@ -128,18 +128,20 @@ class DecisionMetrics(Frozen):
 
 
 class StrategyMetrics(Frozen):
-    """How a supporter spreads its strategies, beside the humans of the same turns."""
+    """How a supporter distributes its strategies, beside the humans of the same turns."""
 
     turns: int
-    missing: int = Field(description="turns without a strategy that could be read; left out of the model's spread")
+    missing: int = Field(
+        description="turns without a strategy that could be read; left out of the model's distribution"
+    )
     human: dict[str, float]
     model: dict[str, float]
     kl: Estimate = Field(description="KL(human ‖ model) in nats, smoothed by half a turn a strategy")
-    by_chance: float | None = Field(description="its mean if the model drew from the humans' own spread")
+    by_chance: float | None = Field(description="its mean if the model sampled from the humans' own distribution")
 
 
 class DecisionReport(Frozen):
-    """All that is said of a supporter's decisions."""
+    """All metrics of a supporter's decisions."""
 
     turns: int
     dialogues: int
@@ -150,7 +152,7 @@ class DecisionReport(Frozen):
 
 
 def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn], seed: int = 0) -> DecisionReport:
-    """The figures of outputs for the records' histories, in the same order."""
+    """The metrics of outputs for the records' histories, in the same order."""
     dialogues = {name: number for number, name in enumerate(dict.fromkeys(record.dialogue for record in records))}
     groups = [dialogues[record.dialogue] for record in records]
     weights = group_weights(len(dialogues), seed=seed)
@@ -180,7 +182,7 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
 
 
 def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> DecisionMetrics:
-    """The figures of one decision: the dialogue's place, the truth, and what was said or None."""
+    """The metrics of one decision; a row is the dialogue's index, the truth, and the answer or None."""
     groups = np.array([group for group, _, _ in rows])
     counts = Counter(truth for _, truth, _ in rows)
     classes = {value: number for number, value in enumerate(sorted(counts))}
@@ -294,7 +296,7 @@ def measure_perplexity(
 
 
 def _asked(record: SerRecord, mode: Mode, last: int | None) -> tuple[list[Message], str, str]:
-    """The messages, what the model has said before the response, and the response as it would write it."""
+    """The messages, what the model has written before the response, and the response as it would write it."""
     if mode == "structured":
         steps = render_turn(record.candidate.model_copy(update={"response": "x"})).removesuffix("x")
         return supporter_prompt(record.history, last), steps, render_turn(record.candidate).removeprefix(steps)

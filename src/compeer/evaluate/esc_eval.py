@@ -22,7 +22,7 @@ from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweight
 def measure_esc_eval(rows: Sequence[ScoreRow], repeats: int = 1000, seed: int = 0) -> dict[str, Any]:
     """Everything ESC-Eval says of one supporter, by rows that may stand in any order.
 
-    Figures go from 0 to 100. A dimension also has the judges' answers without a score by kind (`unscored`) and the
+    Metrics go from 0 to 100. A dimension also has the judges' answers without a score by kind (`unscored`) and the
     items by the number of judges that scored them (`judges`). `average` is the mean of the seven; its `scored` counts
     conversations with all seven. `all_alike` is how often a judge gives a conversation the same score seven times.
     """
@@ -60,7 +60,7 @@ def measure_esc_eval(rows: Sequence[ScoreRow], repeats: int = 1000, seed: int = 
 
 
 def _dimension(rows: Sequence[ScoreRow], values: Numbers, scores: Numbers) -> dict[str, Any]:
-    """The figure of a dimension, with what its rows cover; `scores` by scenario, repeat and judge."""
+    """The metric of a dimension, with what its rows cover; `scores` by scenario, repeat and judge."""
     scored = Counter((row.conversation, row.repeat) for row in rows if row.score is not None)
     judges = Counter(scored[item] for item in {(row.conversation, row.repeat) for row in rows})
     unscored = Counter(row.unscored for row in rows if row.unscored is not None)
@@ -80,7 +80,7 @@ def _metrics(scores: Numbers, weights: Numbers) -> Numbers:
 
 
 def _averages(scores: Numbers, asked: npt.NDArray[np.bool_]) -> dict[str, Any]:
-    """The seven figures and their mean, of a part of the scores."""
+    """The seven metrics and their mean, of a part of the scores."""
     metrics = _metrics(scores, np.ones((1, len(scores))))[0]
     known = [float(value) if np.isfinite(value) else None for value in metrics]
     return {

@@ -56,9 +56,9 @@ def answer_grammar(dimensions: Sequence[Dimension]) -> str:
 
 
 def _transcript(talk: Talk, wording: dict[str, Any]) -> str:
-    """A line a message. What was said cannot end the conversation's block or begin a line of its own."""
-    said = [(wording[turn.speaker], " ".join(turn.text.split())) for turn in talk.conversation.turns]
-    lines = "\n".join(f"{name}{wording['colon']}{text}" for name, text in said)
+    """A line a message. What somebody wrote cannot end the conversation's block or begin a line of its own."""
+    messages = [(wording[turn.speaker], " ".join(turn.text.split())) for turn in talk.conversation.turns]
+    lines = "\n".join(f"{name}{wording['colon']}{text}" for name, text in messages)
     return lines.replace("conversation>", "conversation >")
 
 

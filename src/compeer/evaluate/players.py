@@ -54,7 +54,7 @@ class Player:
 
     @property
     def history(self) -> int | None:
-        """How many utterances it was trained to see, where it was trained here as a supporter; None: all."""
+        """How many utterances it was trained on at most, where it was trained here as a supporter; None: all."""
         if self.kind != "folder":
             return None
         from compeer.models.training import model_card  # torch is heavy

@@ -7,7 +7,7 @@ settings. `run_evaluation` lets them talk, has the conversations judged, and wri
     dialogues/           a log a conversation; conversations.jsonl: all of them, written when all are over
     judged.jsonl         ESC-Eval: what each judge answered
     scores.jsonl         a line a scenario and repeat
-    figures.json         the figures with their intervals, coverage, failures and cost
+    figures.json         the metrics with their intervals, coverage, failures and cost
 
 Killed at any moment and called again, it goes on, and comes to the same bytes (but for the seconds in figures.json).
 The second conversation about a scenario has the scenario's name and `#2` in logs, the third `#3`, and so on.
@@ -194,7 +194,7 @@ def sample(items: Sequence[Item], count: int | None, seed: int, purpose: str = "
 async def run_evaluation(
     evaluation: Evaluation, folder: Path, models: Mapping[str, TextModel], prices: Prices | None = None
 ) -> dict[str, Any]:
-    """Does what is not done yet in the folder, and returns the figures, which `figures.json` then holds.
+    """Does what is not done yet in the folder, and returns the metrics, which `figures.json` then holds.
 
     Another process that is at work in the folder is an error: two would write into one another's files.
     `models` are the players' models by the names that a person gave them; `prices` put a sum of money to the cost.
@@ -227,7 +227,7 @@ async def run_evaluation(
 
 
 def scored_metric(found: Estimate, scored: int, items: int) -> dict[str, Any]:
-    """A figure with its 95 % interval, if two scenarios were scored, and how many of the items it rests on."""
+    """A metric with its 95 % interval, if two scenarios were scored, and how many of the items it rests on."""
     return {"score": found.value, "low": found.low, "high": found.high, "scored": scored, "items": items}
 
 

@@ -60,7 +60,7 @@ class Sage(Evaluation):
 def measure_sage(lines: Sequence[Mapping[str, Any]], seed: int = 0, repeats: int = 1000) -> dict[str, Any]:
     """Mean final emotion, shares of successes and failures, scored replies: by the lines of `scores.jsonl`.
 
-    The intervals draw scenarios anew, each with all its repeats. Conversations that failed are left out and counted.
+    The intervals resample scenarios, each with all its repeats. Conversations that failed are left out and counted.
     In `unmoved` conversations no reply changed anything: where that is all of them, the seeker says nothing.
     """
     known = [line for line in lines if line["final"] is not None]

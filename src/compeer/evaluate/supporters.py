@@ -1,8 +1,8 @@
 """Supporters side by side on held-out histories: form, decisions, diversity, and the judge's scores.
 
 All answer the same histories. The last one also answers some of them several times, and the judge chooses the best
-output for each without seeing the corpus' reply: that is a supporter of its own, `best-of-n`. Every output is then
-judged in the same way, against the corpus' reply; its row keeps what the judge said, with the probabilities.
+output for each without the corpus' reply: that is a supporter of its own, `best-of-n`. Every output is then
+judged in the same way, against the corpus' reply; its row keeps the judge's probabilities.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class EvaluateSettings(Frozen):
     )
     best_histories: int = Field(default=64, ge=1, description="how many of the histories the best is chosen for")
     batch: int = Field(default=16, ge=1, description="outputs generated or judged at a time")
-    sampling: Sampling = Field(default=Sampling(), description="how answers are drawn")
+    sampling: Sampling = Field(default=Sampling(), description="how answers are sampled")
 
 
 def starting_supporters(settings: SupporterSettings) -> dict[str, Path]:
@@ -111,13 +111,13 @@ def choose_best(
     seed: int,
     progress: Callable[[int], None],
 ) -> Iterator[Output | Failure]:
-    """For each record the answer that the judge puts first; at need a failure, or what the guard would not show."""
+    """For each record the answer that the judge puts first; at need a failure, or what the guard rejects."""
     for record, group in zip(records, groups, strict=True):
         answered = [answer for answer in group if isinstance(answer, Output)]
         messages = [utterance.text for utterance in record.history if utterance.speaker == "seeker"]
         replies = [str(output.parsed.parts.get("response", "")) for output in answered]
-        shown = [one for one, reply in zip(answered, replies, strict=True) if not check_reply(reply, messages)]
-        if outputs := shown or answered:
+        allowed = [one for one, reply in zip(answered, replies, strict=True) if not check_reply(reply, messages)]
+        if outputs := allowed or answered:
             yield outputs[rank(judge, record.history, [output.parsed for output in outputs], seed=seed)[0].index]
         else:
             yield group[0]

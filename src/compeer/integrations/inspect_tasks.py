@@ -47,7 +47,7 @@ _PLAYERS = Players(Player("evaluated@http://inspect"), Player("seeker@http://ins
 
 @solver
 def converse(evaluation: Evaluation) -> Solver:
-    """Lets the seeker of a sample's scenario talk with the model; the log shows what both said."""
+    """Lets the seeker of a sample's scenario talk with the model; the log holds what both wrote."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001
         scenario = Scenario.model_validate(state.metadata["scenario"])
@@ -93,7 +93,7 @@ def sage(
     max_tokens: int | None = None,
     seed: int = 0,
 ) -> Task:
-    """SAGE: seekers with an emotion, which the supporter should lift. `scenarios` limits them, drawn by the seed."""
+    """SAGE: seekers with an emotion, which the supporter should lift. `scenarios` limits them, sampled by the seed."""
     chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})
     read = read_profiles(Path(profiles) if profiles else own_profiles())
     settings: dict[str, Any] = {"mode": mode, "tokens": max_tokens, "rounds": chosen.turns, "rules": chosen}

@@ -72,7 +72,7 @@ _RETRIES = 2
 
 
 def facts_from_history(record: SerRecord) -> dict[str, str]:
-    """A person, a scene and an intention where nothing is known but what the seeker has said."""
+    """A person, a scene and an intention where nothing is known but the seeker's own messages."""
     words = table("policy/prompts/seeker_facts")[prompt_language(record.language)]
     lines = "\n".join(f"- {' '.join(one.text.split())}" for one in record.history if one.speaker == "seeker")
     return {name: text.strip().replace("{said}", lines) for name, text in words.items()}

@@ -27,7 +27,7 @@ from compeer.reasoning import STEPS, parse_turn, render_step
 from compeer.simulate.conversation import View
 
 Mode = Literal["plain", "structured"]
-Prompt = Callable[[Sequence[Utterance]], list[Message]]  # asks for a supporter's next turn, given what was said
+Prompt = Callable[[Sequence[Utterance]], list[Message]]  # asks for a supporter's next turn, given the utterances
 
 SPEAKING = Sampling(temperature=0.7, max_tokens=512)
 _THINKING = re.compile(r".*</think(?:ing)?>|\s*<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
@@ -78,7 +78,7 @@ class Agent(Protocol):
     @property
     def keeps_reasoning(self) -> bool: ...  # whether its view holds the reasoning of its own earlier turns
     @property
-    def wants_closing_turn(self) -> bool: ...  # whether it wants a last look, at a view that is `over`
+    def wants_closing_turn(self) -> bool: ...  # whether it wants a closing turn, with a view that is `over`
     @property
     def described(self) -> dict[str, Any]:
         """What its turns depend on beside its view: model, sampling, prompt, rules. Only the same is resumed."""

@@ -1,6 +1,6 @@
-"""What a simulated conversation is: where it starts, who said what, what each side may see of it, and how it ended.
+"""What a simulated conversation is: where it starts, its turns, what each side knows of it, and how it ended.
 
-A `Scenario` gives the seeker its facts; the supporter never sees them. A `Conversation` is what came of it, and a
+A `Scenario` gives the seeker its facts; the supporter never gets them. A `Conversation` is what came of it, and a
 `View` is the part of it that one side has: all that was spoken aloud, and of its own turns also what it noted down.
 What was asked of a model, and what it answered, is kept turn by turn as `Call`s, so that a conversation can be read
 again later from either side.
@@ -29,7 +29,7 @@ class Scenario(Frozen):
 
 
 class Turn(Frozen):
-    """What one side said, with what it thought and noted beside it; the other side gets the text alone."""
+    """What one side wrote, with what it thought and noted beside it; the other side gets the text alone."""
 
     speaker: Speaker
     text: str = Field(min_length=1)
@@ -88,7 +88,7 @@ class View:
     language: str
     facts: dict[str, Any]
     turns: tuple[Turn, ...]
-    over: bool = False  # the conversation has reached a limit: a last look, at which nothing more is said
+    over: bool = False  # the conversation has reached a limit: a closing turn, in which nothing more is said
 
     @property
     def own(self) -> tuple[Turn, ...]:
@@ -104,7 +104,7 @@ class View:
 def view_of(
     scenario: Scenario, turns: Sequence[Turn], speaker: Speaker, *, with_reasoning: bool = False, over: bool = False
 ) -> View:
-    """What a side may see; `with_reasoning` leaves it the reasoning of its own earlier turns."""
+    """What a side knows; `with_reasoning` leaves it the reasoning of its own earlier turns."""
 
     def visible(turn: Turn) -> Turn:
         if turn.speaker != speaker:

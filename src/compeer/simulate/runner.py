@@ -1,4 +1,4 @@
-"""One dialogue on its way: what was said, whose turn it is, and the file in which every turn is saved as it happens.
+"""One dialogue on its way: its turns, whose turn it is, and the file in which every turn is saved as it happens.
 
 The file is a log: a head (what the dialogue depends on), an entry a turn with all the calls that it took, and the end.
 Entries are appended as whole lines. What a kill left of a line is dropped when the file is opened again, and so is an
@@ -54,7 +54,7 @@ class Entry(Frozen):
         return sum(call.tokens for call in self.calls)
 
 
-class RunningDialogue:
+class LoggedDialogue:
     """A dialogue and its file. `take`, then `add`, or `replay` what an earlier run saved, until there is an outcome."""
 
     def __init__(
@@ -78,7 +78,7 @@ class RunningDialogue:
 
     @property
     def turns(self) -> list[Turn]:
-        """What was said so far."""
+        """The turns so far."""
         return [entry.turn for entry in self.entries if entry.turn]
 
     @property
@@ -150,7 +150,7 @@ class RunningDialogue:
             return Entry(outcome=result, calls=calls)
         stop = Outcome(status="ended", why=result.stop, who=taking.speaker) if result.stop else None
         limit = self._limit_reached()
-        if limit or (stop and not result.text.strip()):  # a last look, or leaving without a word: nothing is spoken
+        if limit or (stop and not result.text.strip()):  # a closing turn, or leaving without a word: nothing is spoken
             return Entry(closing=result.extra, outcome=stop or limit, calls=calls)
         if not result.text.strip():
             nothing = Outcome(status="model failed", why="empty", who=taking.speaker, reason="nothing was said")
@@ -194,14 +194,16 @@ class Taking:
         self, turning: Turning, retries: int, seed: int, names: Sequence[str]
     ) -> Generator[Request, Any, AgentTurn | Outcome]:
         """Puts the agent's questions, each again where its answer cannot be used, until the agent has its words."""
-        sampling, value = self.sampling, None
+        sampling = self.sampling
+        value: Any = None
         while True:
             try:
                 asked = turning.send(value)
             except StopIteration as done:
                 spoken: AgentTurn = done.value
                 return spoken
-            self.sampling, more = asked.sampling or sampling, ()
+            self.sampling = asked.sampling or sampling
+            more: tuple[Message, ...] = ()
             for left in range(retries, -1, -1):
                 own = int(generator(seed, *names, str(len(self.calls))).integers(2**31))
                 request = Request((*asked.messages, *more), own, grammar=asked.grammar)
