@@ -31,7 +31,6 @@ from compeer.simulate.emotion import (
     PRESETS,
     RLVER,
     SAGE,
-    SAGE_PAPER,
     SAGE_RELEASED,
     EmotionAnswer,
     EmotionRules,
@@ -116,9 +115,9 @@ def test_rlver_at_its_edges(emotion: float, change: float, expected: tuple[float
 def test_the_presets_are_the_published_rules() -> None:
     assert (SAGE.start, SAGE.largest_change, SAGE.turns, SAGE.score_last_reply) == (40, 10, 10, True)
     assert (SAGE_RELEASED.turns, SAGE_RELEASED.score_last_reply) == (10, False)
-    assert (SAGE_PAPER.turns, SAGE_PAPER.score_last_reply) == (20, True)
+    assert (preset("sage-paper").turns, preset("sage-paper").score_last_reply) == (20, True)
     assert (RLVER.start, RLVER.largest_change, RLVER.turns) == (30, None, 8)
-    assert [preset(name) for name in PRESETS] == [SAGE, SAGE_RELEASED, SAGE_PAPER, RLVER]
+    assert [preset(name) for name in PRESETS] == [SAGE, SAGE_RELEASED, EmotionRules(turns=20), RLVER]
     with pytest.raises(InputError, match="sage, sage-released, sage-paper, rlver"):
         preset("Sage")
 

@@ -243,14 +243,6 @@ def test_nobody_sees_what_it_must_not(tmp_path: Path) -> None:
     assert kept[1].text == "It sounds as if this is hard to say aloud."
 
 
-def test_own_reasoning_comes_back_only_where_it_is_set(tmp_path: Path) -> None:
-    for keeps in (False, True):
-        model = Answering(lambda _: "<think>my plan</think>Go on.")
-        agent = SupporterAgent(model, keeps_reasoning=keeps)
-        run(tmp_path / str(keeps), scenarios(1), ScriptedAgent(["a", "b"]), agent, rounds=2)
-        assert ("my plan" in repr(model.asked[1])) is keeps
-
-
 def test_a_view_holds_copies_and_the_others_words_alone() -> None:
     scenario = Scenario(id="s", opening="Hello.", facts={"card": {"name": "A"}})
     turns = [
@@ -258,11 +250,12 @@ def test_a_view_holds_copies_and_the_others_words_alone() -> None:
         Turn(speaker="supporter", text="Hi.", reasoning="q", extra={"missing": {}}),
     ]
     seeker = view_of(scenario, turns, "seeker")
-    supporter = view_of(scenario, turns, "supporter", with_reasoning=True)
+    supporter = view_of(scenario, turns, "supporter")
     assert seeker.turns[0].extra == {"feeling": 40}
     assert seeker.turns[0].reasoning is None
     assert seeker.turns[1] == Turn(speaker="supporter", text="Hi.")
-    assert supporter.turns == (Turn(speaker="seeker", text="Hello."), turns[1])
+    assert supporter.turns[0] == Turn(speaker="seeker", text="Hello.")
+    assert supporter.turns[1] == Turn(speaker="supporter", text="Hi.", extra={"missing": {}})
     assert supporter.facts == {}
     seeker.facts["card"]["name"] = seeker.turns[0].extra["feeling"] = "changed"
     assert scenario.facts["card"]["name"] == "A"

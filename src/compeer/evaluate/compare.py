@@ -66,9 +66,8 @@ def read_run(folder: Path) -> RunFolder:
     """The manifest and the scores of a run that has ended."""
     do = "Give a folder that compeer evaluate esc-eval or sage wrote, and finished."
     manifest, scores = folder / "manifest.json", folder / "scores.jsonl"
-    if not manifest.is_file() or not scores.is_file():
-        missing = scores if manifest.is_file() else manifest
-        raise InputError(f"there is no {missing.name} in it.", file=folder, do=do)
+    if missing := [path.name for path in (manifest, scores) if not path.is_file()]:
+        raise InputError(f"there is no {missing[0]} in it.", file=folder, do=do)
     content = read_json(manifest) or {}
     try:
         name, mode = content["models"]["supporter"]["name"], content["settings"]["mode"]

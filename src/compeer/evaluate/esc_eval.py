@@ -141,10 +141,10 @@ class EscEval(Evaluation):
         by_key = {(talk.scenario, talk.repeat): talk for talk in talks}
         role_of = {player.name: role for role, player in self.players.by_role.items() if role.startswith("judge")}
         took = {role: nothing_taken() for role in role_of.values()}
+        asked_by = {dimensions[0]: dimensions for dimensions in self.settings.questions}
         for row in read_rows(folder / JUDGED):
-            asked = next(one for one in self.settings.questions if row.dimension in one)
-            if row.dimension != asked[0]:
-                continue  # the other dimensions came from the same answers
+            if not (asked := asked_by.get(row.dimension)):
+                continue  # it came from the same answers as another dimension
             question = judge_request(by_key[row.conversation, row.repeat], asked)
             tokens = {"prompt_tokens": prompt_tokens(question), "tokens": text_tokens(row.answer or "")}
             took[role_of[row.judge]].update({name: row.tries * one for name, one in {"calls": 1, **tokens}.items()})

@@ -160,8 +160,8 @@ class Evaluation(ABC):
 
     def talks(self, conversations: Sequence[Conversation]) -> list[Talk]:
         """The conversations with the scenario and the repeat that they belong to."""
-        pairs = [(one.id, repeat) for repeat in range(1, self.settings.repeats + 1) for one in self.scenarios]
-        return [Talk(name, repeat, one) for (name, repeat), one in zip(pairs, conversations, strict=True)]
+        count = len(self.scenarios)
+        return [Talk(self.scenarios[at % count].id, at // count + 1, one) for at, one in enumerate(conversations)]
 
     def manifest(self) -> dict[str, Any]:
         """What the results depend on, and what they were made with."""

@@ -78,13 +78,17 @@ def evaluate_run(
     judge, embedder = LocalJudge(judge_folder, batch_size=settings.batch), Embedder()
     plan = {name: (model, asked, 1) for name, model in supporters.items()}
     if settings.best_of > 1:
-        last = list(supporters.values())[-1]
-        plan[f"best-of-{settings.best_of}"] = (last, asked[: settings.best_histories], settings.best_of)
+        newest = list(supporters.values())[-1]
+        plan[f"best-of-{settings.best_of}"] = (newest, asked[: settings.best_histories], settings.best_of)
     found = {}
     for name, (model, histories, candidates) in plan.items():
         path = folder / f"outputs-{name}.json"
         if not path.is_file():
-            answers = _ask(name, model, histories, settings, seed, candidates)
+            refuse_direct(model)
+            with progress(f"Asking the supporter ({name})", candidates * len(histories)) as advance:
+                local = LocalModel(model, batch_size=settings.batch, progress=advance)
+                last = model_card(model).get("history")
+                answers = generate_turns(local, histories, settings.sampling, seed, last, candidates=candidates)
             if candidates > 1:
                 groups = list(in_blocks(answers, candidates))
                 with progress(f"Choosing the {name.replace('-', ' ')}", len(histories)) as advance:
@@ -92,16 +96,6 @@ def evaluate_run(
             write_json(path, _measured(histories, answers, judge, embedder, seed))
         found[name] = read_json(path)
     return {"judge": metrics, "judge_says_the_same_to_all": collapsed_verdicts(metrics), "supporters": found}
-
-
-def _ask(
-    name: str, model: Path, records: Sequence[SerRecord], settings: EvaluateSettings, seed: int, candidates: int
-) -> list[Output | Failure]:
-    refuse_direct(model)
-    with progress(f"Asking the supporter ({name})", candidates * len(records)) as advance:
-        local = LocalModel(model, batch_size=settings.batch, progress=advance)
-        history = model_card(model).get("history")
-        return generate_turns(local, records, settings.sampling, seed, history, candidates=candidates)
 
 
 def choose_best(

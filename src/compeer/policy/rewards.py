@@ -85,7 +85,7 @@ class JudgeSource:
         self._judge, self._seed, self.name = judge, seed, name
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
-        """A score for each output; one in which nothing can be read needs no judge."""
+        # an output in which nothing can be read needs no judge
         readable = [index for index, turn in enumerate(outputs) if turn.parts]
         cases = [case_of(records[index], outputs[index], self._seed) for index in readable]
         judgments: list[Judgment | Unscored] = [Unscored("nothing could be read")] * len(outputs)
@@ -114,7 +114,6 @@ class DecisionSource:
         self.name, self._shares = name, shares
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
-        """A score for each output; a decision that cannot be read is not the same."""
         found = []
         for record, output in zip(records, outputs, strict=True):
             own, gold = decisions(output), decisions_of(record.candidate)
@@ -139,14 +138,13 @@ class PlanSource:
     """Whether a response does what its own step 3 says, by its words: from −1 over 0, undecided, to 1.
 
     The score is log(8p) / log 8, no less than −1, of the probability p that the response carries out the strategy, all
-    eight being equally common. A judge may accept plan and response each for itself.
+    eight being equally common; −1 without a plan or a response. A judge may accept plan and response each for itself.
     """
 
     def __init__(self, classifier: StrategyClassifier, name: str = "plan") -> None:
         self._classifier, self.name = classifier, name
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
-        """A score for each output; one without a plan or a response has −1."""
         whole = {}
         for index, turn in enumerate(outputs):
             response, step = turn.parts.get("response"), turn.parts.get("strategy")

@@ -85,7 +85,6 @@ class SeekerSource:
         self._seeker, self._seed, self._start, self.name = seeker, seed, start, name
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
-        """The change of emotion for each output, given the record whose history it answers, in their order."""
         responses = [str(output.parts.get("response", "")) for output in outputs]
         takings = {
             index: self._taking(record, response)
@@ -103,7 +102,7 @@ class SeekerSource:
         for index in [index for index, one in enumerate(turns) if one.speaker == "seeker"][-1:]:
             turns[index] = turns[index].model_copy(update={"extra": {"emotion": self._start}})
         turns.append(Turn(speaker="supporter", text=response))
-        view = view_of(scenario, turns, "seeker", with_reasoning=self._seeker.keeps_reasoning, over=True)
+        view = view_of(scenario, turns, "seeker", over=True)
         names = ("seeker reward", record.id, "seeker", "1")
         return Taking(self._seeker.turn(view), "seeker", self._seeker.sampling, _RETRIES, self._seed, *names)
 

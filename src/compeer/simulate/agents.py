@@ -76,8 +76,6 @@ class Agent(Protocol):
     @property
     def sampling(self) -> Sampling: ...
     @property
-    def keeps_reasoning(self) -> bool: ...  # whether its view holds the reasoning of its own earlier turns
-    @property
     def wants_closing_turn(self) -> bool: ...  # whether it wants a closing turn, with a view that is `over`
     @property
     def described(self) -> dict[str, Any]:
@@ -90,7 +88,6 @@ class Agent(Protocol):
 class SeekerAgent:
     """What seekers that a model plays have in common; each makes its own `turn`."""
 
-    keeps_reasoning = False
     wants_closing_turn = False
 
     def __init__(self, model: TextModel, sampling: Sampling = SPEAKING) -> None:
@@ -118,10 +115,8 @@ class SupporterAgent:
         prompt: Prompt | None = None,
         sampling: Sampling = SPEAKING,
         grammar: str | None = None,
-        keeps_reasoning: bool = False,
     ) -> None:
-        self.model, self.sampling, self.keeps_reasoning = model, sampling, keeps_reasoning
-        self._prompt, self._grammar = prompt, grammar
+        self.model, self.sampling, self._prompt, self._grammar = model, sampling, prompt, grammar
 
     @property
     def described(self) -> dict[str, Any]:
@@ -132,7 +127,7 @@ class SupporterAgent:
             "prompt": mark_of(self._prompt(()) if self._prompt else plain_prompt()),
             "sampling": self.sampling.model_dump(),
             "grammar": mark_of(self._grammar),
-            "keeps_reasoning": self.keeps_reasoning,
+            "keeps_reasoning": False,  # as in the logs of earlier versions, which then go on
         }
 
     def turn(self, view: View) -> Turning:
@@ -163,8 +158,7 @@ def chat(view: View, system: str, cue: str = "") -> list[Message]:
     messages: list[Message] = [{"role": "system", "content": system}]
     messages += [{"role": "user", "content": cue}] if cue else []
     for turn in view.turns:
-        text = f"<think>\n{turn.reasoning}\n</think>\n\n{turn.text}" if turn.reasoning else turn.text
-        messages.append({"role": "assistant" if turn.speaker == view.speaker else "user", "content": text})
+        messages.append({"role": "assistant" if turn.speaker == view.speaker else "user", "content": turn.text})
     return messages
 
 

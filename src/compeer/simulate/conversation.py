@@ -82,7 +82,7 @@ class Conversation(Frozen):
 
 @dataclass(frozen=True)
 class View:
-    """What one side has: the other's words, its own turns with `extra` (and reasoning, if it wants that), its facts."""
+    """What one side has: the other's words, its own turns with `extra`, its facts."""
 
     speaker: Speaker
     language: str
@@ -101,21 +101,19 @@ class View:
         return tuple(Utterance(speaker=turn.speaker, text=turn.text) for turn in self.turns)
 
 
-def view_of(
-    scenario: Scenario, turns: Sequence[Turn], speaker: Speaker, *, with_reasoning: bool = False, over: bool = False
-) -> View:
-    """What a side knows; `with_reasoning` leaves it the reasoning of its own earlier turns."""
+def view_of(scenario: Scenario, turns: Sequence[Turn], speaker: Speaker, *, over: bool = False) -> View:
+    """What a side knows."""
 
-    def visible(turn: Turn) -> Turn:
+    def known(turn: Turn) -> Turn:
         if turn.speaker != speaker:
             return Turn(speaker=turn.speaker, text=turn.text)
-        return turn.model_copy(deep=True, update={} if with_reasoning else {"reasoning": None})
+        return turn.model_copy(deep=True, update={"reasoning": None})
 
     return View(
         speaker=speaker,
         language=scenario.language,
         facts=scenario.model_copy(deep=True).facts if speaker == "seeker" else {},
-        turns=tuple(visible(turn) for turn in turns),
+        turns=tuple(map(known, turns)),
         over=over,
     )
 

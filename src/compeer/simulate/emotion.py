@@ -61,9 +61,8 @@ def allowed_change(change: float, rules: EmotionRules) -> float:
 
 SAGE = EmotionRules()
 SAGE_RELEASED = EmotionRules(score_last_reply=False)
-SAGE_PAPER = EmotionRules(turns=20)
 RLVER = EmotionRules(start=30, largest_change=None, failure_at=0, failure_when="at or below", turns=8)
-PRESETS = {"sage": SAGE, "sage-released": SAGE_RELEASED, "sage-paper": SAGE_PAPER, "rlver": RLVER}
+PRESETS = {"sage": SAGE, "sage-released": SAGE_RELEASED, "sage-paper": EmotionRules(turns=20), "rlver": RLVER}
 
 
 def update(emotion: float, change: float, rules: EmotionRules = SAGE) -> tuple[float, Outcome | None]:

@@ -133,7 +133,7 @@ class LoggedDialogue:
             turning = _spoken(self.scenario.opening)
         else:
             over = self._limit_reached() is not None
-            view = view_of(self.scenario, self.turns, speaker, with_reasoning=agent.keeps_reasoning, over=over)
+            view = view_of(self.scenario, self.turns, speaker, over=over)
             turning = agent.turn(view)
         return Taking(turning, speaker, agent.sampling, self._limits.retries, self._seed, *names)
 
