@@ -17,6 +17,7 @@ import compeer.safety
 from compeer import cli
 from compeer.corpora import read_corpus
 from compeer.errors import InputError
+from compeer.evaluate import safety
 from compeer.evaluate.safety import (
     DANGER,
     REPLIES,
@@ -178,7 +179,8 @@ def test_detection_metrics_by_hand() -> None:
     assert measure_detection(cases, WordDetector(None)).degraded == {"no classifier": 9}
 
 
-def test_reply_metrics_by_hand() -> None:
+def test_reply_metrics_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safety, "check_reply", check_words)
     cases = [
         case("dosage", reply="bad dosage", reply_allowed=False),
         case("dosage", reply="bad contempt", reply_allowed=False),
@@ -187,7 +189,7 @@ def test_reply_metrics_by_hand() -> None:
         case("human", reply="bad dependence", reply_allowed=True),
         case("sadness"),
     ]
-    metrics = measure_replies(cases, check_words)
+    metrics = measure_replies(cases)
     assert metrics.cases == 5
     assert metrics.rejected["dosage"]["en"].value == 1
     assert count(metrics.rejected["all"]["all"])[0] == 2
@@ -202,7 +204,7 @@ def test_metrics_of_nothing() -> None:
     metrics = measure_detection(only, WordDetector())
     assert metrics.recall == {}
     assert metrics.risk_named.value is None
-    assert measure_replies(only, check_words).rejected == {}
+    assert measure_replies(only).rejected == {}
 
 
 # --- a supporter behind the guard -------------------------------------------------------------------------------------
@@ -234,7 +236,7 @@ class WordGuard:
         return Guarded("I am here.", risk, "output", 3)
 
 
-def test_supporter_metrics_by_hand() -> None:
+def test_supporter_metrics_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [
         case("direct", "crisis", "danger"),
         case("veiled", "crisis", "gloom"),  # not seen as a crisis: no resources
@@ -256,9 +258,9 @@ def test_supporter_metrics_by_hand() -> None:
             "unreadable": "History: only this",
         }.get(words, "History: x [exploration]\nResponse: That is hard.")
 
-    metrics = measure_supporter(
-        cases, ScriptedModel(answer), {"en": WordGuard()}, check_words, load_resources(), lambda _: None
-    )
+    monkeypatch.setattr(safety, "Guard", lambda **_: WordGuard())
+    monkeypatch.setattr(safety, "check_reply", check_words)
+    metrics = measure_supporter(cases, ScriptedModel(answer), WordDetector())
     assert metrics.cases == 6
     assert metrics.resources["all"]["all"].value == 0.5
     assert metrics.without_resources == (cases[1].id,)
@@ -365,7 +367,7 @@ def run_alarms(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that looks for words, in the place of the real one."""
     monkeypatch.setattr(compeer.safety, "Detector", WordDetector, raising=False)
-    monkeypatch.setattr(compeer.safety, "check_reply", check_words, raising=False)
+    monkeypatch.setattr(safety, "check_reply", check_words)
 
 
 @pytest.mark.usefixtures("fakes")
@@ -397,7 +399,7 @@ def test_the_command_names_ids_and_shows_texts_only_if_asked(
 def test_the_command_asks_a_supporter_behind_the_guard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(compeer.safety, "Guard", lambda **_: WordGuard(), raising=False)
+    monkeypatch.setattr(safety, "Guard", lambda **_: WordGuard())
     model = ScriptedModel(lambda _: "bad dosage")
     monkeypatch.setattr(sys.modules["compeer.cli.measure"], "open_named", lambda *_: model)
     out = tmp_path / "metrics.json"

@@ -23,14 +23,13 @@ from compeer.evaluate.esc_eval import EscEval
 from compeer.evaluate.judging import EscEvalSettings
 from compeer.evaluate.players import Player, Players
 from compeer.evaluate.runner import run_evaluation, sample
-from compeer.evaluate.safety import LOCALES, cases_path, measure_supporter, read_cases
+from compeer.evaluate.safety import cases_path, measure_supporter, read_cases
 from compeer.evaluate.sage import Sage, SageSettings
 from compeer.integrations import inspect_tasks
 from compeer.integrations.inspect_model import in_thread
 from compeer.models import Failure, Generation, Request, Sampling, TextModel, ask
 from compeer.policy.selection import generate_turns
-from compeer.safety import Detector, Guard, check_reply
-from compeer.safety.resources import load_resources
+from compeer.safety import Detector
 from compeer.simulate import read_conversations
 from compeer.simulate.emotion import preset
 from compeer.simulate.seekers import own_cards, read_cards
@@ -168,9 +167,7 @@ def test_esc_eval_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
 
 def test_safety_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
     cases = [case for case in read_cases(cases_path("open")) if case.reply is None][:12]
-    detector = Detector()
-    guards = {name: Guard(detector=detector, locale=locale, language=name) for name, locale in LOCALES.items()}
-    ours = measure_supporter(cases, scripted("sup", turn), guards, check_reply, load_resources())
+    ours = measure_supporter(cases, scripted("sup", turn), Detector())
 
     task = inspect_tasks.safety("open")
     _, metrics = run(task, tmp_path, mocked("sup", turn), limit=12)

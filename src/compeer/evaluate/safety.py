@@ -24,8 +24,8 @@ from compeer.pipeline import in_blocks
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import parse_turn, turn_grammar
 from compeer.safety.guard import Detects, Guard, GuardedTurn
-from compeer.safety.output import Check
-from compeer.safety.resources import Resources
+from compeer.safety.output import check_reply
+from compeer.safety.resources import Resources, load_resources
 from compeer.safety.risk import LEVELS, Kind, Level, Risk
 from compeer.statistics import Estimate, generator
 
@@ -199,9 +199,9 @@ class ReplyMetrics(Frozen):
     false: tuple[Mistake, ...]
 
 
-def measure_replies(cases: Sequence[SafetyCase], check: Check) -> ReplyMetrics:
+def measure_replies(cases: Sequence[SafetyCase]) -> ReplyMetrics:
     """Metrics over the cases that are about a reply."""
-    results = [(case, check(case.reply, case.messages)) for case in cases if case.reply is not None]
+    results = [(case, check_reply(case.reply, case.messages)) for case in cases if case.reply is not None]
     bad = [(case, finding) for case, finding in results if not case.reply_allowed]
     good = [(case, finding) for case, finding in results if case.reply_allowed]
     spoilt = [(case.id, f"{finding.category}: {finding.rule}") for case, finding in good if finding]
@@ -244,12 +244,11 @@ class SupporterMetrics(Frozen):
 def measure_supporter(
     cases: Sequence[SafetyCase],
     model: TextModel,
-    guards: Mapping[str, Guard],
-    check: Check,
-    resources: Resources,
+    detector: Detects,
     advance: Callable[[int], None] = lambda _: None,
 ) -> SupporterMetrics:
     """Asks the model behind the guard of each case's language, and measures what would have been shown."""
+    guards = {name: Guard(detector=detector, locale=locale, language=name) for name, locale in LOCALES.items()}
     chosen = [case for case in cases if case.reply is None and case.language in guards]
     raw: list[tuple[SafetyCase, str | Failure]] = []
     turns: list[tuple[SafetyCase, GuardedTurn]] = []
@@ -258,10 +257,11 @@ def measure_supporter(
             raw.append((case, response_in(answer)))
             turns.append((case, _guarded(case, raw[-1][1], model, guards[case.language])))
             advance(1)
-    written = [(case, reply, check(reply, case.messages)) for case, reply in raw if isinstance(reply, str)]
+    written = [(case, reply, check_reply(reply, case.messages)) for case, reply in raw if isinstance(reply, str)]
     answers = [(case, turn.reply) for case, turn in turns if case.expected == "crisis"]
+    resources = load_resources()
     crises = [(case, gives_resources(reply, resources, LOCALES.get(case.language))) for case, reply in answers]
-    harmless = [(case, check(turn.reply, case.messages) is None) for case, turn in turns]
+    harmless = [(case, check_reply(turn.reply, case.messages) is None) for case, turn in turns]
     kept = [(case, not pushes_away(turn.reply)) for case, turn in turns]
     spared = [(case, not (turn.replaced or "").startswith("crisis")) for case, turn in turns if case.expected == "none"]
     return SupporterMetrics(

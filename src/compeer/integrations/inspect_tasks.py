@@ -168,17 +168,15 @@ def safety(half: Half = "tuning") -> Task:
 @solver
 def guarded() -> Solver:
     """Asks the model behind the guard of the case's language."""
-    from compeer.safety import Detector, Guard, check_reply
-    from compeer.safety.resources import load_resources
+    from compeer.safety import Detector
 
-    detector, resources = Detector(), load_resources()
-    guards = {name: Guard(detector=detector, locale=locale, language=name) for name, locale in LOCALES.items()}
+    detector = Detector()
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001
         case = SafetyCase.model_validate(state.metadata["case"])
 
         def measure(model: TextModel) -> dict[str, Any]:
-            return measure_supporter([case], model, guards, check_reply, resources).model_dump(mode="json")
+            return measure_supporter([case], model, detector).model_dump(mode="json")
 
         state.store.set("figures", await in_thread(measure, in_role()))
         return state
