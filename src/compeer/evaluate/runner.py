@@ -201,9 +201,10 @@ async def run_evaluation(
     """
     start = time.monotonic()
     manifest = evaluation.manifest()
-    claim_folder(folder, manifest)
+    check_folder(folder, manifest)  # before anything is made
+    folder.mkdir(parents=True, exist_ok=True)
     with only_one(folder):
-        check_folder(folder, manifest)  # another process may have been quicker
+        claim_folder(folder, manifest)  # another process may have been quicker
         players = evaluation.players
         seeker = evaluation.seeker(models[players.seeker.given])
         supporter = evaluation.supporter(models[players.supporter.given])
