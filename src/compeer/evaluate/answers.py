@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from compeer.io import table
 from compeer.ser.asking import regex
@@ -24,6 +24,7 @@ from compeer.simulate.seekers import LANGUAGES, prompt_language
 Dimension = Literal["fluency", "expression", "empathy", "information", "skillful", "humanoid", "overall"]
 DIMENSIONS: tuple[Dimension, ...] = get_args(Dimension)
 HIGHEST = 4  # the highest score; the lowest is 0
+Value = TypeVar("Value")
 Named = tuple[Dimension | None, int | None]  # a score, None where it cannot be read, and the dimension named with it
 
 
@@ -111,7 +112,7 @@ def _read(text: str) -> list[Named]:
     return [*(one for value in objects for one in _in_object(value)), *((None, score) for _, score in lines)]
 
 
-def _only(values: set[Any]) -> Any:
+def _only(values: set[Value | None]) -> Value | None:
     return next(iter(values)) if len(values) == 1 else None
 
 
