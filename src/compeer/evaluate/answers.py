@@ -112,7 +112,7 @@ def _read(text: str) -> list[Named]:
     return [*(one for value in objects for one in _in_object(value)), *((None, score) for _, score in lines)]
 
 
-def _only(values: set[Value | None]) -> Value | None:
+def _only(values: set[Value]) -> Value | None:
     return next(iter(values)) if len(values) == 1 else None
 
 
@@ -146,11 +146,12 @@ def _in_object(pairs: _Pairs, depth: int = 0) -> Iterator[Named]:
         yield from [] if depth else [(None, None)]
         return
     titles = [value for key, value in pairs if _key(key) in ("dimension", "维度")]
-    about = _only({dimension_names().get(_key(title)) if isinstance(title, str) else None for title in titles})
+    known = dimension_names()
+    about = _only({known.get(_key(title)) if isinstance(title, str) else None for title in titles})
     for key, value in pairs:
         if _key(key) in _SCORE_KEYS and (about if titles else not depth):
             yield about, _json_score(value)
-        if dimension := dimension_names().get(_key(key)):
+        if dimension := known.get(_key(key)):
             yield dimension, _json_score(value)
             continue
         for inner in [value] if isinstance(value, _Pairs) else value if isinstance(value, list) else []:
