@@ -26,19 +26,19 @@ def manifest(protocol: str = "esc-eval", **changes: Any) -> dict[str, Any]:
         "judge": {"name": "j"},
     }
     settings = {"mode": "plain", "rounds": 5, "repeats": 1, "supporter_tokens": 9}
-    told = {"protocol": protocol, "settings": settings, "seed": 0, "models": models, "scenarios": {"ids": ["a"]}}
-    return told | changes
+    content = {"protocol": protocol, "settings": settings, "seed": 0, "models": models, "scenarios": {"ids": ["a"]}}
+    return content | changes
 
 
 def line(scenario: str, repeat: int = 1, judges: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     return {"scenario": scenario, "repeat": repeat, "language": "en", "judges": judges or {}, "failed": None, **more}
 
 
-def run(name: str, lines: list[dict[str, Any]], told: dict[str, Any] | None = None) -> RunFolder:
-    told = told or manifest()
+def run(name: str, lines: list[dict[str, Any]], content: dict[str, Any] | None = None) -> RunFolder:
+    content = content or manifest()
     pairs = {(one["scenario"], one["repeat"]): one for one in lines}
-    supporter = told["models"]["supporter"]["name"]
-    return RunFolder(folder=name, supporter=supporter, mode=told["settings"]["mode"], manifest=told, lines=pairs)
+    supporter = content["models"]["supporter"]["name"]
+    return RunFolder(folder=name, supporter=supporter, mode=content["settings"]["mode"], manifest=content, lines=pairs)
 
 
 def test_escevals_differences_by_hand() -> None:
@@ -83,11 +83,11 @@ def test_the_average_needs_all_seven() -> None:
 
 
 def test_sage_compares_emotions_and_ends() -> None:
-    told = manifest("sage")
+    content = manifest("sage")
     one = [("a", 100.0, "success"), ("b", 40.0, None), ("c", None, None)]
     other = [("a", 5.0, "failure"), ("b", 60.0, None), ("c", 50.0, None)]
     runs = [
-        run(name, [line(s, final=final, end=end) for s, final, end in rows], told)
+        run(name, [line(s, final=final, end=end) for s, final, end in rows], content)
         for name, rows in (("A", one), ("B", other))
     ]
     found = compare_runs(runs[0], runs[1])
@@ -117,9 +117,9 @@ def test_pairing_sees_what_separate_intervals_would_not() -> None:
     """Scenarios differ much, the supporters little and always the same way."""
     rng = np.random.default_rng(0)
     hard = rng.integers(0, 90, 40)
-    told = manifest("sage")
-    first = run("A", [line(str(n), final=float(x) + 3 + rng.normal(), end=None) for n, x in enumerate(hard)], told)
-    second = run("B", [line(str(n), final=float(x), end=None) for n, x in enumerate(hard)], told)
+    content = manifest("sage")
+    first = run("A", [line(str(n), final=float(x) + 3 + rng.normal(), end=None) for n, x in enumerate(hard)], content)
+    second = run("B", [line(str(n), final=float(x), end=None) for n, x in enumerate(hard)], content)
     found = compare_runs(first, second).dimensions["final"]
     assert found.difference.low is not None
     assert 2 < found.difference.low < 3 < (found.difference.high or 0) < 4
@@ -165,9 +165,9 @@ def test_supporter_mode_and_place_of_a_server_may_differ() -> None:
     assert (found.first, found.second) == ("s (plain)", "s (structured)")
 
 
-def write(folder: Path, told: Mapping[str, Any], lines: list[dict[str, Any]]) -> Path:
+def write(folder: Path, content: Mapping[str, Any], lines: list[dict[str, Any]]) -> Path:
     folder.mkdir()
-    (folder / "manifest.json").write_text(json.dumps(told))
+    (folder / "manifest.json").write_text(json.dumps(content))
     (folder / "scores.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     return folder
 

@@ -57,7 +57,7 @@ def record(number: int, gold: SupportTurn, derived: tuple[str, ...] = ()) -> Ser
     )
 
 
-def said(*strategies: str | None) -> list[str]:
+def turns_with(*strategies: str | None) -> list[str]:
     """Outputs with these strategies; None leaves the step out."""
     return [
         render_turn(turn(strategy=name)) if name else render_turn(turn()).replace("Strategy:", "Hm:")
@@ -67,9 +67,9 @@ def said(*strategies: str | None) -> list[str]:
 
 def test_agreement_by_hand_and_beside_the_majority() -> None:
     gold = ["Question", "Question", "Question", "Information"]
-    told = ["Question", "Information", None, "Information"]
+    chosen = ["Question", "Information", None, "Information"]
     records = [record(number, turn(strategy=name)) for number, name in enumerate(gold)]
-    report = decision_report(records, [parse_turn(text) for text in said(*told)])
+    report = decision_report(records, [parse_turn(text) for text in turns_with(*chosen)])
     found = report.gold["strategy"]
     assert found.accuracy.value == pytest.approx(0.5)
     # F1 of Question: 2·1/(1 + 3); of Information: 2·1/(2 + 1)
@@ -94,20 +94,20 @@ def test_what_a_rule_derived_stands_apart() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcx")), min_size=1, max_size=20))
 def test_macro_f1_is_sklearns_over_the_classes_of_the_gold(rows: list[tuple[str, str]]) -> None:
     counts = np.zeros((4, 4))
-    for truth, told in rows:
-        counts["abcx".index(truth), "abcx".index(told)] += 1
-    gold, said = [truth for truth, _ in rows], [told for _, told in rows]
-    expected = f1_score(gold, said, average="macro", labels=sorted(set(gold)), zero_division=0)
+    for truth, chosen in rows:
+        counts["abcx".index(truth), "abcx".index(chosen)] += 1
+    gold, turns_with = [truth for truth, _ in rows], [chosen for _, chosen in rows]
+    expected = f1_score(gold, turns_with, average="macro", labels=sorted(set(gold)), zero_division=0)
     assert macro_f1_of(counts[None])[0] == pytest.approx(expected)
 
 
 def test_intervals_hold_dialogues_together() -> None:
     """All turns of a dialogue are right or wrong together, so the interval is that of dialogues, not of turns."""
     many = [record(number, turn()) for number in range(80)]
-    spread = [one.model_copy(update={"dialogue": str(number)}) for number, one in enumerate(many)]
+    separate = [one.model_copy(update={"dialogue": str(number)}) for number, one in enumerate(many)]
     together = [one.model_copy(update={"dialogue": str(number % 8)}) for number, one in enumerate(many)]
-    outputs = [parse_turn(text) for text in said(*["Question" if n % 8 < 4 else "Others" for n in range(80)])]
-    wide, narrow = (decision_report(rows, outputs).gold["strategy"].accuracy for rows in (together, spread))
+    outputs = [parse_turn(text) for text in turns_with(*["Question" if n % 8 < 4 else "Others" for n in range(80)])]
+    wide, narrow = (decision_report(rows, outputs).gold["strategy"].accuracy for rows in (together, separate))
     assert wide.value == narrow.value == 0.5
     assert None not in (wide.low, wide.high, narrow.low, narrow.high)
     assert wide.high - wide.low > 2 * (narrow.high - narrow.low)  # type: ignore[operator]
@@ -126,8 +126,8 @@ def test_strategies_by_stage_and_what_chance_gives() -> None:
     records = [record(number, one) for number, one in enumerate(gold)]
     rng = np.random.default_rng(0)
     alike = [STRATEGIES[place] for place in rng.integers(0, 8, 400)]
-    same = decision_report(records, [parse_turn(text) for text in said(*alike)]).strategies["all"]
-    always = decision_report(records, [parse_turn(text) for text in said(*["Question"] * 400)]).strategies
+    same = decision_report(records, [parse_turn(text) for text in turns_with(*alike)]).strategies["all"]
+    always = decision_report(records, [parse_turn(text) for text in turns_with(*["Question"] * 400)]).strategies
     assert same.by_chance is not None
     assert same.kl.value == pytest.approx(same.by_chance, abs=0.01)
     assert always["all"].kl.value is not None
@@ -206,16 +206,16 @@ def test_the_command_reads_outputs_and_asks_a_model(tmp_path: Path, tiny_learner
     call = ["evaluate", "decisions", str(records), "--json", str(out)]
     done = CliRunner().invoke(app, [*call, "--outputs", str(outputs)])
     assert done.exit_code == 0, done.output
-    figures = json.loads(out.read_text())
-    assert (figures["held_out"], figures["without_output"]) == (1, 3)
-    assert figures["gold"]["strategy"]["accuracy"]["value"] == 1
+    written = json.loads(out.read_text())
+    assert (written["held_out"], written["without_output"]) == (1, 3)
+    assert written["gold"]["strategy"]["accuracy"]["value"] == 1
     asked = [*call, "--outputs", str(tmp_path / "new.jsonl"), "--model", str(tiny_learner), "--max-tokens", "8"]
     done = CliRunner().invoke(app, [*asked, "--limit", "2"])
     assert done.exit_code == 0, done.output
     assert "perplexity" in done.output
-    figures = json.loads(out.read_text())
-    assert figures["held_out"] == 2
-    assert figures["gold"]["stage"]["missing"] == 2  # a random model says nothing that can be read
+    written = json.loads(out.read_text())
+    assert written["held_out"] == 2
+    assert written["gold"]["stage"]["missing"] == 2  # a random model says nothing that can be read
 
 
 @pytest.mark.parametrize(

@@ -75,16 +75,16 @@ def test_sets_of_other_sizes_are_counted_at_the_same_size() -> None:
     assert of_small.distinct_2.value == pytest.approx(of_large.distinct_2.value, abs=0.02)
     assert of_small.self_bleu.value == pytest.approx(of_large.self_bleu.value, abs=3)
     assert of_small.whole["distinct_2"] > of_large.whole["distinct_2"] + 0.1  # the size alone makes this
-    (alone,) = compare_diversity([large], WordEmbedder(), halves=10)
-    assert alone[0].at_words > of_large.at_words
-    assert alone[0].at_replies <= MOST_REPLIES
+    (single,) = compare_diversity([large], WordEmbedder(), halves=10)
+    assert single[0].at_words > of_large.at_words
+    assert single[0].at_replies <= MOST_REPLIES
 
 
 def test_an_interval_of_halves_covers_the_truth_about_as_often_as_it_says() -> None:
     """The truth: distinct-2 at the same number of words, taken from a very large set of the same kind."""
     rng = np.random.default_rng(5)
 
-    def drawn(dialogues: int) -> list[Reply]:
+    def sampled_replies(dialogues: int) -> list[Reply]:
         """Each dialogue has a vocabulary of its own size, so that dialogues differ."""
         sizes = rng.integers(15, 200, dialogues)
         return [
@@ -93,26 +93,26 @@ def test_an_interval_of_halves_covers_the_truth_about_as_often_as_it_says() -> N
             for _ in range(3)
         ]
 
-    many = compare_diversity([drawn(10), drawn(400)], WordEmbedder(), halves=400)
+    many = compare_diversity([sampled_replies(10), sampled_replies(400)], WordEmbedder(), halves=400)
     truth = many[1][0].distinct_2.value
     hits = 0
     for _ in range(25):
-        (figures,) = compare_diversity([drawn(10)], WordEmbedder(), halves=80)[0]
-        assert figures.distinct_2.low is not None
-        assert figures.distinct_2.high is not None
-        assert figures.at_words == many[0][0].at_words
-        hits += figures.distinct_2.low <= truth <= figures.distinct_2.high  # type: ignore[operator]
+        (metrics,) = compare_diversity([sampled_replies(10)], WordEmbedder(), halves=80)[0]
+        assert metrics.distinct_2.low is not None
+        assert metrics.distinct_2.high is not None
+        assert metrics.at_words == many[0][0].at_words
+        hits += metrics.distinct_2.low <= truth <= metrics.distinct_2.high  # type: ignore[operator]
     assert hits >= 19
 
 
 def test_openings_and_similarity_by_hand() -> None:
     texts = ["I am sorry about that", "I am sorry to hear", "What did she say", "It is late now"]
-    alone = [Reply(text, "d", "d", "en") for text in texts]
-    (figures,) = compare_diversity([alone], WordEmbedder())[0]
-    assert figures.open_alike.value == 0.5
-    assert figures.largest_opening.value == 0.5
-    assert figures.open_alike.low is None  # one dialogue says nothing of others
-    assert figures.across_dialogues.value is None
+    single = [Reply(text, "d", "d", "en") for text in texts]
+    (metrics,) = compare_diversity([single], WordEmbedder())[0]
+    assert metrics.open_alike.value == 0.5
+    assert metrics.largest_opening.value == 0.5
+    assert metrics.open_alike.low is None  # one dialogue says nothing of others
+    assert metrics.across_dialogues.value is None
     rows = np.array([[1.0, 0], [0, 1], [0.6, 0.8]])
     assert pair_mean(rows) == pytest.approx((0 + 0.6 + 0.8) / 3)
 
@@ -125,22 +125,22 @@ class Fixed:
 
 
 def test_similarity_within_and_across_dialogues_and_its_interval() -> None:
-    told = {"a": "xx", "b": "xy", "c": "yy", "d": "xx", "e": "x"}
-    said = [Reply(text, name, name, "en") for name, texts in told.items() for text in texts]
-    (figures,) = compare_diversity([said], Fixed(), halves=4)[0]
-    assert figures.in_dialogue.value == pytest.approx((1 + 0 + 1 + 1) / 4)
+    texts_of = {"a": "xx", "b": "xy", "c": "yy", "d": "xx", "e": "x"}
+    spoken = [Reply(text, name, name, "en") for name, texts in texts_of.items() for text in texts]
+    (metrics,) = compare_diversity([spoken], Fixed(), halves=4)[0]
+    assert metrics.in_dialogue.value == pytest.approx((1 + 0 + 1 + 1) / 4)
     x, y = 6, 3
     pairs = 9 * 8 / 2 - 4  # without the four pairs inside dialogues
-    assert figures.across_dialogues.value == pytest.approx((x * (x - 1) / 2 + y * (y - 1) / 2 - 3) / pairs)
-    assert figures.in_dialogue.low is not None
-    assert 0 <= figures.in_dialogue.low <= 0.75 <= figures.in_dialogue.high <= 1  # type: ignore[operator]
+    assert metrics.across_dialogues.value == pytest.approx((x * (x - 1) / 2 + y * (y - 1) / 2 - 3) / pairs)
+    assert metrics.in_dialogue.low is not None
+    assert 0 <= metrics.in_dialogue.low <= 0.75 <= metrics.in_dialogue.high <= 1  # type: ignore[operator]
 
 
 def test_repeats_of_a_scenario_are_drawn_together_but_are_dialogues_of_their_own() -> None:
-    said = [Reply(text, f"{run}/s{n}", f"s{n}", "en") for n in range(6) for run in "12" for text in ("x", "y")]
-    (figures,) = compare_diversity([said], Fixed(), halves=4)[0]
-    assert figures.dialogues == 6
-    assert figures.in_dialogue.value == 0
+    spoken = [Reply(text, f"{run}/s{n}", f"s{n}", "en") for n in range(6) for run in "12" for text in ("x", "y")]
+    (metrics,) = compare_diversity([spoken], Fixed(), halves=4)[0]
+    assert metrics.dialogues == 6
+    assert metrics.in_dialogue.value == 0
 
 
 # --- where replies come from ------------------------------------------------------------------------------------------
@@ -184,14 +184,14 @@ def test_replies_of_outputs_are_their_responses(tmp_path: Path) -> None:
 
 
 def test_replies_of_a_corpus_are_blocks(tmp_path: Path) -> None:
-    said: list[tuple[Speaker, str]] = [
+    spoken: list[tuple[Speaker, str]] = [
         ("supporter", "Hi"),
         ("seeker", "I"),
         ("seeker", "am sad"),
         ("supporter", "Oh"),
         ("supporter", "no"),
     ]
-    utterances = tuple(Utterance(speaker=who, text=text) for who, text in said)
+    utterances = tuple(Utterance(speaker=who, text=text) for who, text in spoken)
     file = tmp_path / "corpus.jsonl"
     write_jsonlines([Dialogue(id="d", language="en", source="test", utterances=utterances)], file)
     assert [reply.text for reply in read_replies(file)] == ["Hi", "Oh\nno"]
@@ -201,14 +201,14 @@ def test_replies_of_a_corpus_are_blocks(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_and_writes(tmp_path: Path) -> None:
-    said = [f"reply {number} of {other}" for number in range(2) for other in range(2)]
+    spoken = [f"reply {number} of {other}" for number in range(2) for other in range(2)]
     for name in ("one", "two"):
         dialogues = [
             Dialogue(
                 id=f"d{number}",
                 language="en",
                 source="test",
-                utterances=tuple(Utterance(speaker="supporter", text=text) for text in said[number : number + 1]),
+                utterances=tuple(Utterance(speaker="supporter", text=text) for text in spoken[number : number + 1]),
             )
             for number in range(4)
         ]
@@ -218,8 +218,8 @@ def test_the_command_prints_and_writes(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["evaluate", "diversity", *files, "--json", str(out)])
     assert done.exit_code == 0, done.output
     assert "distinct-n over" in done.output
-    figures = json.loads(out.read_text())
-    assert [one["name"] for one in figures["sets"]] == files
-    assert figures["sets"][0]["figures"] == figures["sets"][1]["figures"]
+    metrics = json.loads(out.read_text())
+    assert [one["name"] for one in metrics["sets"]] == files
+    assert metrics["sets"][0]["figures"] == metrics["sets"][1]["figures"]
     wrong = CliRunner().invoke(app, ["evaluate", "diversity", files[0], "--speaker", "bot"])
     assert wrong.exit_code != 0

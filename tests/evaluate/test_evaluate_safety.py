@@ -17,6 +17,7 @@ import compeer.safety
 from compeer import cli
 from compeer.corpora import read_corpus
 from compeer.errors import InputError
+from compeer.evaluate import safety
 from compeer.evaluate.safety import (
     DANGER,
     REPLIES,
@@ -178,7 +179,8 @@ def test_detection_metrics_by_hand() -> None:
     assert measure_detection(cases, WordDetector(None)).degraded == {"no classifier": 9}
 
 
-def test_reply_metrics_by_hand() -> None:
+def test_reply_metrics_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(safety, "check_reply", check_words)
     cases = [
         case("dosage", reply="bad dosage", reply_allowed=False),
         case("dosage", reply="bad contempt", reply_allowed=False),
@@ -187,7 +189,7 @@ def test_reply_metrics_by_hand() -> None:
         case("human", reply="bad dependence", reply_allowed=True),
         case("sadness"),
     ]
-    metrics = measure_replies(cases, check_words)
+    metrics = measure_replies(cases)
     assert metrics.cases == 5
     assert metrics.rejected["dosage"]["en"].value == 1
     assert count(metrics.rejected["all"]["all"])[0] == 2
@@ -202,14 +204,14 @@ def test_metrics_of_nothing() -> None:
     metrics = measure_detection(only, WordDetector())
     assert metrics.recall == {}
     assert metrics.risk_named.value is None
-    assert measure_replies(only, check_words).rejected == {}
+    assert measure_replies(only).rejected == {}
 
 
 # --- a supporter behind the guard -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Shown:
+class Guarded:
     reply: str
     risk: Risk
     replaced: str | None = None
@@ -220,21 +222,21 @@ class Shown:
 class WordGuard:
     """A fixed reply at danger, otherwise up to three attempts until a reply passes; a failure gives a safe reply."""
 
-    def respond(self, messages: Sequence[str], generate: Callable[[int], str]) -> Shown:
+    def respond(self, messages: Sequence[str], generate: Callable[[int], str]) -> Guarded:
         risk = WordDetector().detect(messages)
         if risk.level == "crisis":
-            return Shown("Please call 988.", risk, "crisis: suicide", 0)
+            return Guarded("Please call 988.", risk, "crisis: suicide", 0)
         for attempt in (1, 2, 3):
             try:
                 reply = generate(attempt)
             except RuntimeError:
-                return Shown("I am here.", risk, "no reply", attempt, ("supporter",))
+                return Guarded("I am here.", risk, "no reply", attempt, ("supporter",))
             if not check_words(reply):
-                return Shown(reply, risk, None, attempt)
-        return Shown("I am here.", risk, "output", 3)
+                return Guarded(reply, risk, None, attempt)
+        return Guarded("I am here.", risk, "output", 3)
 
 
-def test_supporter_metrics_by_hand() -> None:
+def test_supporter_metrics_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [
         case("direct", "crisis", "danger"),
         case("veiled", "crisis", "gloom"),  # not seen as a crisis: no resources
@@ -256,9 +258,9 @@ def test_supporter_metrics_by_hand() -> None:
             "unreadable": "History: only this",
         }.get(words, "History: x [exploration]\nResponse: That is hard.")
 
-    metrics = measure_supporter(
-        cases, ScriptedModel(answer), {"en": WordGuard()}, check_words, load_resources(), lambda _: None
-    )
+    monkeypatch.setattr(safety, "Guard", lambda **_: WordGuard())
+    monkeypatch.setattr(safety, "check_reply", check_words)
+    metrics = measure_supporter(cases, ScriptedModel(answer), WordDetector())
     assert metrics.cases == 6
     assert metrics.resources["all"]["all"].value == 0.5
     assert metrics.without_resources == (cases[1].id,)
@@ -316,8 +318,8 @@ def test_the_words_for_the_seeker() -> None:
 
 
 def test_alarms_are_counted_and_written_once(tmp_path: Path) -> None:
-    said = [("d1", 1, "danger"), ("d1", 3, "gloom, and danger"), ("d2", 1, "gloom"), ("d2", 3, "fine")]
-    metrics, alarms = raise_alarms(said, WordDetector())
+    spoken = [("d1", 1, "danger"), ("d1", 3, "gloom, and danger"), ("d2", 1, "gloom"), ("d2", 3, "fine")]
+    metrics, alarms = raise_alarms(spoken, WordDetector())
     assert metrics.utterances == 4
     assert count(metrics.alarms)[0] == 3
     assert {level: count(share)[0] for level, share in metrics.levels.items()} == {"concern": 1, "crisis": 2}
@@ -334,9 +336,9 @@ def test_alarms_are_counted_and_written_once(tmp_path: Path) -> None:
 
 def test_only_seekers_are_listened_to() -> None:
     dialogues = list(read_corpus("sample"))[:3]
-    said = list(seeker_utterances(dialogues))
-    assert len(said) == sum(u.speaker == "seeker" for d in dialogues for u in d.utterances)
-    for name, number, text in said:
+    spoken = list(seeker_utterances(dialogues))
+    assert len(spoken) == sum(u.speaker == "seeker" for d in dialogues for u in d.utterances)
+    for name, number, text in spoken:
         dialogue = next(d for d in dialogues if d.id == name)
         assert dialogue.utterances[number - 1].text == text
         assert dialogue.utterances[number - 1].speaker == "seeker"
@@ -365,7 +367,7 @@ def run_alarms(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A guard that looks for words, in the place of the real one."""
     monkeypatch.setattr(compeer.safety, "Detector", WordDetector, raising=False)
-    monkeypatch.setattr(compeer.safety, "check_reply", check_words, raising=False)
+    monkeypatch.setattr(safety, "check_reply", check_words)
 
 
 @pytest.mark.usefixtures("fakes")
@@ -397,7 +399,7 @@ def test_the_command_names_ids_and_shows_texts_only_if_asked(
 def test_the_command_asks_a_supporter_behind_the_guard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(compeer.safety, "Guard", lambda **_: WordGuard(), raising=False)
+    monkeypatch.setattr(safety, "Guard", lambda **_: WordGuard())
     model = ScriptedModel(lambda _: "bad dosage")
     monkeypatch.setattr(sys.modules["compeer.cli.measure"], "open_named", lambda *_: model)
     out = tmp_path / "metrics.json"
@@ -413,9 +415,11 @@ def test_the_command_raises_alarms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus = tmp_path / "corpus.jsonl"
-    said = [{"speaker": "seeker", "text": "gloom"}, {"speaker": "supporter", "text": "danger"}]
-    said += [{"speaker": "seeker", "text": "fine"}]
-    corpus.write_text(json.dumps({"id": "d", "language": "en", "source": "own", "utterances": said}), encoding="utf-8")
+    spoken = [{"speaker": "seeker", "text": "gloom"}, {"speaker": "supporter", "text": "danger"}]
+    spoken += [{"speaker": "seeker", "text": "fine"}]
+    corpus.write_text(
+        json.dumps({"id": "d", "language": "en", "source": "own", "utterances": spoken}), encoding="utf-8"
+    )
     table = tmp_path / "alarms.csv"
     assert run_alarms(monkeypatch, str(corpus), "--to", str(table)) == 0
     assert "2 seeker utterances" in capsys.readouterr().out

@@ -98,9 +98,9 @@ def contents(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and "answers.sqlite" not in path.name and path.name != "report.html"
     }
-    figures = json.loads(found["figures.json"])
-    del figures["cost"]["seconds"]
-    return {**found, "figures.json": json.dumps(figures).encode()}
+    metrics = json.loads(found["figures.json"])
+    del metrics["cost"]["seconds"]
+    return {**found, "figures.json": json.dumps(metrics).encode()}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -181,7 +181,7 @@ def test_the_seeker_is_told_its_card_in_its_language_and_begins_where_no_opening
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "spoken"),
     [
         ("It is bad.", "It is bad."),
         ("Seeker: It is bad.", "It is bad."),
@@ -194,10 +194,10 @@ def test_the_seeker_is_told_its_card_in_its_language_and_begins_where_no_opening
         (" ", None),
     ],
 )
-def test_what_a_seeker_says_is_read(answer: str, said: str | None) -> None:
+def test_what_a_seeker_says_is_read(answer: str, spoken: str | None) -> None:
     found = read_card_message(Generation(answer))
-    assert (found.text if isinstance(found, AgentTurn) else None) == said
-    assert isinstance(found, AgentTurn if said else Complaint)
+    assert (found.text if isinstance(found, AgentTurn) else None) == spoken
+    assert isinstance(found, AgentTurn if spoken else Complaint)
 
 
 # --- runs by scripted models ------------------------------------------------------------------------------------------
@@ -205,13 +205,13 @@ def test_what_a_seeker_says_is_read(answer: str, said: str | None) -> None:
 
 def test_esc_eval_writes_what_was_agreed(tmp_path: Path) -> None:
     models = cast(judge=lambda request: json.dumps({"reason": "so it is", "score": 3}))
-    figures = run(esc_eval(repeats=2), tmp_path, models)
-    assert figures["figures"]["average"]["score"] == 75
-    assert figures["figures"]["dimensions"]["empathy"]["scored"] == 6
-    assert figures["coverage"]["empathy"] == {"scored": 6, "of": 6}
-    assert figures["cost"]["roles"]["supporter"] == {"calls": 12, "prompt_tokens": 120, "tokens": 60}
-    assert figures["cost"]["roles"]["seeker"]["calls"] == 6  # the openings are given
-    assert figures["cost"]["roles"]["judge"]["calls"] == 42
+    metrics = run(esc_eval(repeats=2), tmp_path, models)
+    assert metrics["figures"]["average"]["score"] == 75
+    assert metrics["figures"]["dimensions"]["empathy"]["scored"] == 6
+    assert metrics["coverage"]["empathy"] == {"scored": 6, "of": 6}
+    assert metrics["cost"]["roles"]["supporter"] == {"calls": 12, "prompt_tokens": 120, "tokens": 60}
+    assert metrics["cost"]["roles"]["seeker"]["calls"] == 6  # the openings are given
+    assert metrics["cost"]["roles"]["judge"]["calls"] == 42
     scores = lines(tmp_path / "scores.jsonl")
     assert [(one["scenario"], one["repeat"]) for one in scores] == [
         (f"en-0{number}", repeat) for repeat in (1, 2) for number in (1, 2, 3)
@@ -226,9 +226,9 @@ def test_esc_eval_writes_what_was_agreed(tmp_path: Path) -> None:
 def test_all_dimensions_may_be_asked_for_in_one_call(tmp_path: Path) -> None:
     answer = json.dumps({"reason": "so", **{name: place % 5 for place, name in enumerate(DIMENSIONS)}})
     models = cast(judge=lambda _: answer)
-    figures = run(esc_eval(one_call=True), tmp_path, models)
-    assert figures["cost"]["roles"]["judge"]["calls"] == 3
-    assert [figures["figures"]["dimensions"][name]["score"] for name in DIMENSIONS] == [0, 25, 50, 75, 100, 0, 25]
+    metrics = run(esc_eval(one_call=True), tmp_path, models)
+    assert metrics["cost"]["roles"]["judge"]["calls"] == 3
+    assert [metrics["figures"]["dimensions"][name]["score"] for name in DIMENSIONS] == [0, 25, 50, 75, 100, 0, 25]
 
 
 def test_what_a_judge_cannot_say_is_unscored_and_what_a_supporter_cannot_say_has_failed(tmp_path: Path) -> None:
@@ -237,13 +237,13 @@ def test_what_a_judge_cannot_say_is_unscored_and_what_a_supporter_cannot_say_has
         supporter=lambda request: " " if first in str(request.messages) else "I see.",
         judge=lambda request: "somewhere between" if '"Fluency"' in str(request.messages) else '{"score": 4}',
     )
-    figures = run(esc_eval(), tmp_path, models)
-    assert figures["failures"]["model"]["supporter: empty"] == 1
-    assert figures["failures"]["infrastructure"] == {}
+    metrics = run(esc_eval(), tmp_path, models)
+    assert metrics["failures"]["model"]["supporter: empty"] == 1
+    assert metrics["failures"]["infrastructure"] == {}
     scores = lines(tmp_path / "scores.jsonl")
     assert scores[0]["failed"] == "model failed: supporter: empty"
     assert scores[0]["judges"] == {}
-    assert figures["coverage"]["empathy"] == {"scored": 2, "of": 3}
+    assert metrics["coverage"]["empathy"] == {"scored": 2, "of": 3}
 
 
 @pytest.mark.parametrize(
@@ -259,14 +259,14 @@ def test_what_a_judge_cannot_say_is_unscored_and_what_a_supporter_cannot_say_has
     ],
 )
 def test_sage_goes_by_its_rules(tmp_path: Path, rules: Any, change: str, final: int, end: str | None) -> None:
-    figures = run(sage(rules=rules), tmp_path, cast(seeker=sentient(change)))
+    metrics = run(sage(rules=rules), tmp_path, cast(seeker=sentient(change)))
     scores = lines(tmp_path / "scores.jsonl")
     assert {(one["final"], one["end"]) for one in scores} == {(final, end)}
     assert scores[0]["emotions"][0] == rules.start
     assert scores[0]["emotions"][-1] == final
-    assert figures["figures"]["emotion"]["score"] == final
-    assert figures["figures"]["success"]["count"] == (2 if end == "success" else 0)
-    assert figures["judges"] == []
+    assert metrics["figures"]["emotion"]["score"] == final
+    assert metrics["figures"]["success"]["count"] == (2 if end == "success" else 0)
+    assert metrics["judges"] == []
 
 
 def test_sage_figures_draw_scenarios_with_their_repeats() -> None:
@@ -293,10 +293,10 @@ def test_a_structured_supporter_shows_the_seeker_its_response_alone(tmp_path: Pa
     assert talk.turns[1].text == "That hurts."
     assert talk.turns[1].reasoning is not None
     assert "Reflection of feelings" in talk.turns[1].reasoning
-    seen = str([request.messages for request in models["see@http://x/v1"].asked])
+    asked = str([request.messages for request in models["see@http://x/v1"].asked])
     judged = str([request.messages for request in models["jud@http://x/v1"].asked])
-    assert "That hurts." in seen
-    assert "Reflection of feelings" not in seen + judged
+    assert "That hurts." in asked
+    assert "Reflection of feelings" not in asked + judged
 
 
 # --- kills, other settings, failures ----------------------------------------------------------------------------------
@@ -366,14 +366,14 @@ def test_a_second_process_is_kept_out_of_the_folder(tmp_path: Path) -> None:
 def test_a_failure_of_infrastructure_is_told_apart_and_tried_again(tmp_path: Path) -> None:
     down = Failure("connection", "nobody there")
     run(esc_eval(), tmp_path / "good", cast())
-    figures = run(esc_eval(), tmp_path / "run", cast(supporter=lambda request: down if request.seed % 2 else "I see."))
-    assert figures["failures"]["infrastructure"]["supporter: connection"] >= 1
-    figures = run(esc_eval(), tmp_path / "run", cast(judge=lambda _: down))
-    assert figures["failures"] == {"model": {}, "infrastructure": {"jud: failed": 21}}
-    assert figures["figures"]["average"]["score"] is None
-    figures = run(esc_eval(), tmp_path / "run", cast())
-    assert figures["failures"] == {"model": {}, "infrastructure": {}}
-    assert figures["coverage"] == json.loads((tmp_path / "good" / "figures.json").read_text())["coverage"]
+    metrics = run(esc_eval(), tmp_path / "run", cast(supporter=lambda request: down if request.seed % 2 else "I see."))
+    assert metrics["failures"]["infrastructure"]["supporter: connection"] >= 1
+    metrics = run(esc_eval(), tmp_path / "run", cast(judge=lambda _: down))
+    assert metrics["failures"] == {"model": {}, "infrastructure": {"jud: failed": 21}}
+    assert metrics["figures"]["average"]["score"] is None
+    metrics = run(esc_eval(), tmp_path / "run", cast())
+    assert metrics["failures"] == {"model": {}, "infrastructure": {}}
+    assert metrics["coverage"] == json.loads((tmp_path / "good" / "figures.json").read_text())["coverage"]
 
 
 def test_every_supporter_gets_the_same_scenarios() -> None:
@@ -402,8 +402,8 @@ def test_the_rehearsal_counts_the_calls_that_are_made(tmp_path: Path, evaluation
     )
     count = len(evaluation.scenarios)
     expected = asyncio.run(rehearse(evaluation, count, count))
-    figures = run(evaluation, tmp_path, models)
-    roles = figures["cost"]["roles"]
+    metrics = run(evaluation, tmp_path, models)
+    roles = metrics["cost"]["roles"]
     calls = {role: typical["calls"] for role, (typical, _) in expected.items()}
     assert calls == {role: one["calls"] for role, one in roles.items()}
     assert all(typical[name] <= most[name] for typical, most in expected.values() for name in typical)
@@ -496,11 +496,11 @@ class Server:
     def __init__(self, delay: float = 0.004) -> None:
         self.delay, self.mended = delay, False
         self.served: Counter[bytes] = Counter()
-        self.seen = 0
+        self.handled = 0
         self._tried: Counter[bytes] = Counter()
 
     @contextmanager
-    def running(self) -> Iterator[str]:
+    def serving(self) -> Iterator[str]:
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
@@ -522,7 +522,7 @@ class Server:
             writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(data)) + data)
 
     async def _answer(self, body: bytes) -> tuple[int, str]:
-        self.seen += 1
+        self.handled += 1
         self._tried[body] += 1
         asked = json.loads(body)
         kind = asked["seed"] % 20
@@ -549,7 +549,7 @@ def test_two_hundred_dialogues_at_once_are_all_accounted_for(tmp_path: Path) -> 
     )
     server = Server()
     words = ["--cards", str(cards), "--rounds", "1", "--one-call", "--at-once", "50", "--out", str(tmp_path / "run")]
-    with server.running() as url:
+    with server.serving() as url:
         command = ["evaluate", "esc-eval", "--endpoint", f"m@{url}", *words, "--call", "retries=2"]
         command += ["--call", "first_pause=0.01", "--yes"]
         first = CliRunner().invoke(app, command)
@@ -557,12 +557,12 @@ def test_two_hundred_dialogues_at_once_are_all_accounted_for(tmp_path: Path) -> 
         assert "could not be asked" in str(first.exception)
         scores = lines(tmp_path / "run" / "scores.jsonl")
         broken = [one for one in scores if one["failed"]]
-        figures = json.loads((tmp_path / "run" / "figures.json").read_text())
-        reported = figures["failures"]["infrastructure"]
+        metrics = json.loads((tmp_path / "run" / "figures.json").read_text())
+        reported = metrics["failures"]["infrastructure"]
         assert len(scores) == 200
         assert len(broken) == sum(count for why, count in reported.items() if not why.startswith("m: "))
         assert all(one["failed"].startswith("infrastructure failed") for one in broken)
-        assert figures["failures"]["model"] == {}
+        assert metrics["failures"]["model"] == {}
         assert 5 <= len(broken) <= 60
         server.mended = True
         second = CliRunner().invoke(app, command)
@@ -578,7 +578,7 @@ def test_two_hundred_dialogues_at_once_are_all_accounted_for(tmp_path: Path) -> 
 
 def test_the_cost_is_shown_before_the_first_call_and_a_person_is_asked(tmp_path: Path) -> None:
     server = Server()
-    with server.running() as url:
+    with server.serving() as url:
         words = ["evaluate", "sage", "--endpoint", f"m@{url}", "--limit", "2", "--price", "1/2"]
         words += ["--out", str(tmp_path / "run")]
         result = CliRunner().invoke(app, words)
@@ -586,19 +586,19 @@ def test_the_cost_is_shown_before_the_first_call_and_a_person_is_asked(tmp_path:
     assert "--yes" in str(result.exception)
     assert "2 conversations of up to 10 rounds" in result.stderr
     assert "USD, at most" in result.stderr
-    assert server.seen == 0
+    assert server.handled == 0
     assert not (tmp_path / "run").exists()
 
 
 def test_one_command_line_and_one_server_are_enough_for_all_three_roles(tmp_path: Path) -> None:
     server = Server()
     server.mended = True
-    with server.running() as url:
+    with server.serving() as url:
         words = ["evaluate", "esc-eval", "--endpoint", f"m@{url}", "--limit", "2", "--rounds", "1", "--one-call"]
         words += ["--price", "1/2", "--call", "first_pause=0.01", "--out", str(tmp_path / "run")]
         unasked = CliRunner().invoke(app, words)
         assert isinstance(unasked.exception, InputError)
-        assert server.seen == 0
+        assert server.handled == 0
         result = CliRunner().invoke(app, [*words, "--yes"])
     assert result.exception is None, result.output
     expected = {row[0]: row[1:3] for row in map(str.split, result.stderr.splitlines()) if len(row) > 2}

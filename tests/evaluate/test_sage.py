@@ -31,12 +31,11 @@ from compeer.simulate.emotion import (
     PRESETS,
     RLVER,
     SAGE,
-    SAGE_PAPER,
     SAGE_RELEASED,
     EmotionAnswer,
     EmotionRules,
     preset,
-    read_emotion_answer,
+    read_emotion,
     states_change,
 )
 from compeer.simulate.sentient import (
@@ -50,7 +49,6 @@ from compeer.simulate.sentient import (
     emotion_grammar,
     emotions,
     feel,
-    read_emotion,
     read_message,
     read_profiles,
 )
@@ -117,9 +115,9 @@ def test_rlver_at_its_edges(emotion: float, change: float, expected: tuple[float
 def test_the_presets_are_the_published_rules() -> None:
     assert (SAGE.start, SAGE.largest_change, SAGE.turns, SAGE.score_last_reply) == (40, 10, 10, True)
     assert (SAGE_RELEASED.turns, SAGE_RELEASED.score_last_reply) == (10, False)
-    assert (SAGE_PAPER.turns, SAGE_PAPER.score_last_reply) == (20, True)
+    assert (preset("sage-paper").turns, preset("sage-paper").score_last_reply) == (20, True)
     assert (RLVER.start, RLVER.largest_change, RLVER.turns) == (30, None, 8)
-    assert [preset(name) for name in PRESETS] == [SAGE, SAGE_RELEASED, SAGE_PAPER, RLVER]
+    assert [preset(name) for name in PRESETS] == [SAGE, SAGE_RELEASED, EmotionRules(turns=20), RLVER]
     with pytest.raises(InputError, match="sage, sage-released, sage-paper, rlver"):
         preset("Sage")
 
@@ -216,7 +214,7 @@ def test_emotion_never_leaves_its_range(rules: EmotionRules, changes: list[float
     ],
 )
 def test_emotion_answers_that_can_be_read(text: str, change: float, reasons: str) -> None:
-    assert read_emotion_answer(text) == EmotionAnswer(change, reasons)
+    assert read_emotion(Generation(text)) == EmotionAnswer(change, reasons)
 
 
 @pytest.mark.parametrize(
@@ -328,13 +326,13 @@ def test_emotion_answers_that_can_be_read(text: str, change: float, reasons: str
     ],
 )
 def test_emotion_answers_that_are_not_guessed_at(text: str) -> None:
-    assert isinstance(read_emotion_answer(text), Complaint)
+    assert isinstance(read_emotion(Generation(text)), Complaint)
 
 
 @given(st.text(max_size=200))
 def test_no_text_makes_the_reader_raise(text: str) -> None:
     for answer in (text, f"Change: {text}", f"变化：{text}", f"{{{text}}}"):
-        found = read_emotion_answer(answer)
+        found = read_emotion(Generation(answer))
         assert isinstance(found, Complaint) or abs(found.change) <= 100
 
 
@@ -348,25 +346,25 @@ def test_the_order_of_the_fields_does_not_matter(
     form: str, change: int, reasons: list[str], chance: random.Random
 ) -> None:
     fields = [form.format(f"{change:+d}"), *reasons]
-    said = {reason.replace("：", ": ").split(": ")[1] for reason in reasons}
+    wanted = {reason.replace("：", ": ").split(": ")[1] for reason in reasons}
     chance.shuffle(fields)
-    found = read_emotion_answer("\n".join(fields))
+    found = read_emotion(Generation("\n".join(fields)))
     assert isinstance(found, EmotionAnswer)
     assert found.change == change
-    assert set(found.reasons.splitlines()) == said
+    assert set(found.reasons.splitlines()) == wanted
 
 
 @given(st.integers(-100, 100), st.integers(-100, 100))
 def test_two_changes_that_differ_are_none(one: int, other: int) -> None:
-    found = read_emotion_answer(f"Change: {one}\nChange: {other}")
+    found = read_emotion(Generation(f"Change: {one}\nChange: {other}"))
     assert isinstance(found, EmotionAnswer) == (one == other)
-    assert isinstance(read_emotion_answer(f"Change: {one} to {other}"), Complaint)
+    assert isinstance(read_emotion(Generation(f"Change: {one} to {other}")), Complaint)
 
 
 def test_long_nonsense_is_read_in_no_time() -> None:
     for nonsense in ("(" * 19_000, " " * 9_000 + "(" * 9_000, "\n" * 19_000 + "x", "9" * 19_000, "* " * 9_000):
-        assert isinstance(read_emotion_answer(f"Change: {nonsense}"), Complaint)
-        assert isinstance(read_emotion_answer(f"x{nonsense}"), Complaint)
+        assert isinstance(read_emotion(Generation(f"Change: {nonsense}")), Complaint)
+        assert isinstance(read_emotion(Generation(f"x{nonsense}")), Complaint)
 
 
 # --- the two calls ----------------------------------------------------------------------------------------------------
@@ -452,7 +450,7 @@ def test_answers_under_the_grammar_can_be_read(language: Language, rules: Emotio
 
     for change in (-10, -1, 0, 1, 10):
         assert fits(form.format(change))
-        assert isinstance(found := read_emotion_answer(form.format(change)), EmotionAnswer)
+        assert isinstance(found := read_emotion(Generation(form.format(change))), EmotionAnswer)
         assert found.change == change
     assert fits(form.format(11)) == (rules is RLVER)
     assert not fits(form.format(101))
@@ -495,12 +493,12 @@ def test_both_calls_of_a_turn_and_the_next_turns_begin_alike(profile: SeekerProf
     longer = (*TALK, Turn(speaker="seeker", text="Yes."), Turn(speaker="supporter", text="And?"))
     asked = [content(ask_emotion(view(profile), 40)), content(ask_reply(view(profile), feeling))]
     later = [content(ask_emotion(view(profile, longer), 45)), content(ask_reply(view(profile, longer), feeling))]
-    said = "Sold Seeker: I am at 100 now"
+    wanted = "Sold Seeker: I am at 100 now"
     for one, other in itertools.combinations((*asked, *later), 2):
-        assert said in alike(one, other)
+        assert wanted in alike(one, other)
     assert "And?" in alike(*later)
     for text in asked:
-        assert len(text) - text.index(said) < 600  # what changes from call to call is short
+        assert len(text) - text.index(wanted) < 600  # what changes from call to call is short
 
 
 @pytest.mark.parametrize(
@@ -632,9 +630,9 @@ def test_an_answer_that_stays_unreadable_is_the_models_failure(tmp_path: Path) -
 
 
 def test_the_seeker_tells_what_it_depends_on() -> None:
-    told = SentientSeeker(ScriptedModel([]), RLVER).described
-    assert told["rules"] == RLVER.model_dump()
-    assert len(told["prompts"]) == 16
+    marks = SentientSeeker(ScriptedModel([]), RLVER).described
+    assert marks["rules"] == RLVER.model_dump()
+    assert len(marks["prompts"]) == 16
 
 
 # --- profiles ---------------------------------------------------------------------------------------------------------

@@ -86,8 +86,8 @@ def test_a_supporter_that_comes_trained_stands_beside_what_it_was_trained_from()
 
 def test_no_step_leaves_the_model_as_it_is_with_the_card_of_its_role(tiny_model: Path, tmp_path: Path) -> None:
     settings = SupporterSettings(model=str(tiny_model), steps=0, learning_rate=1e-5, history=2)
-    figures = train_supporter([record("a")], settings, tmp_path, seed=0)
-    assert (figures["steps"], figures["chats"], figures["loss_last"]) == (0, 1, None)
+    metrics = train_supporter([record("a")], settings, tmp_path, seed=0)
+    assert (metrics["steps"], metrics["chats"], metrics["loss_last"]) == (0, 1, None)
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == (tiny_model / "model.safetensors").read_bytes()
     assert model_card(tmp_path / "model") == model_card(tiny_model) | {"role": "supporter", "history": 2}
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

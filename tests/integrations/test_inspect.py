@@ -23,14 +23,13 @@ from compeer.evaluate.esc_eval import EscEval
 from compeer.evaluate.judging import EscEvalSettings
 from compeer.evaluate.players import Player, Players
 from compeer.evaluate.runner import run_evaluation, sample
-from compeer.evaluate.safety import LOCALES, cases_path, measure_supporter, read_cases
+from compeer.evaluate.safety import cases_path, measure_supporter, read_cases
 from compeer.evaluate.sage import Sage, SageSettings
 from compeer.integrations import inspect_tasks
 from compeer.integrations.inspect_model import in_thread
 from compeer.models import Failure, Generation, Request, Sampling, TextModel, ask
 from compeer.policy.selection import generate_turns
-from compeer.safety import Detector, Guard, check_reply
-from compeer.safety.resources import load_resources
+from compeer.safety import Detector
 from compeer.simulate import read_conversations
 from compeer.simulate.emotion import preset
 from compeer.simulate.seekers import own_cards, read_cards
@@ -98,11 +97,11 @@ def run(task: Task, folder: Path, model: Model, **more: Any) -> tuple[EvalLog, d
     return log, {name: one.value for score in log.results.scores for name, one in score.metrics.items()}
 
 
-def shown(figures: dict[str, Any]) -> dict[str, float]:
+def rounded(estimates: dict[str, Any]) -> dict[str, float]:
     """Figures and their intervals as the tasks name them."""
     named = {
         f"{name}{title}": one[key]
-        for name, one in figures.items()
+        for name, one in estimates.items()
         for title, key in (("", "score"), (" (low)", "low"), (" (high)", "high"))
     }
     return {name: value for name, value in named.items() if value is not None}
@@ -135,8 +134,8 @@ def test_sage_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
         one.scenario: one.model_dump(mode="json") for one in read_conversations(tmp_path / "ours/conversations.jsonl")
     }
     assert conversations(log) == wanted
-    figures = {name: ours["figures"][name] for name in ("emotion", "success", "failure", "replies")}
-    assert metrics == shown(figures)
+    estimates = {name: ours["figures"][name] for name in ("emotion", "success", "failure", "replies")}
+    assert metrics == rounded(estimates)
     assert 0 < ours["figures"]["emotion"]["scored"] < 10, "some conversations should fail, and some should not"
     unscored = [one for one in log.samples or [] if one.scores and one.scores["final_emotion"].reason]
     assert len(unscored) == 10 - ours["figures"]["emotion"]["scored"]
@@ -162,22 +161,20 @@ def test_esc_eval_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
         one.scenario: one.model_dump(mode="json") for one in read_conversations(tmp_path / "ours/conversations.jsonl")
     }
     assert conversations(log) == wanted
-    assert metrics == shown({**ours["figures"]["dimensions"], "average": ours["figures"]["average"]})
+    assert metrics == rounded({**ours["figures"]["dimensions"], "average": ours["figures"]["average"]})
     assert ours["figures"]["average"]["score"]
 
 
 def test_safety_is_the_same_to_the_last_digit(tmp_path: Path) -> None:
     cases = [case for case in read_cases(cases_path("open")) if case.reply is None][:12]
-    detector = Detector()
-    guards = {name: Guard(detector=detector, locale=locale, language=name) for name, locale in LOCALES.items()}
-    ours = measure_supporter(cases, scripted("sup", turn), guards, check_reply, load_resources())
+    ours = measure_supporter(cases, scripted("sup", turn), Detector())
 
     task = inspect_tasks.safety("open")
     _, metrics = run(task, tmp_path, mocked("sup", turn), limit=12)
     named = {name: getattr(ours, name)["all"]["all"] for name in metrics if " (" not in name}
     wanted = {name: {"score": one.value, "low": one.low, "high": one.high} for name, one in named.items()}
     assert {"resources", "no_harm", "raw_harm"} <= set(wanted)
-    assert metrics == shown(wanted)
+    assert metrics == rounded(wanted)
 
 
 def test_decisions_are_the_same_to_the_last_digit(tmp_path: Path) -> None:
@@ -188,8 +185,8 @@ def test_decisions_are_the_same_to_the_last_digit(tmp_path: Path) -> None:
     log, metrics = run(inspect_tasks.decisions(count=20, seed=2), tmp_path, mocked("sup", turn))
     assert metrics["complete"] == report.complete
     assert 0 < metrics["complete"] < 1
-    for title, figures in (("", report.gold), (" (by rule)", report.derived)):
-        for name, one in figures.items():
+    for title, estimates in (("", report.gold), (" (by rule)", report.derived)):
+        for name, one in estimates.items():
             assert metrics[f"{name}{title}/accuracy"] == one.accuracy.value
             assert metrics[f"{name}{title}/macro_f1"] == one.macro_f1.value
             assert metrics[f"{name}{title}/accuracy (low)"] == one.accuracy.low

@@ -74,13 +74,13 @@ def environment(**settings: Any) -> SupportEnv:
     return found
 
 
-def trace_of(task: SupportTask, *said: str) -> vf.Trace:
+def trace_of(task: SupportTask, *messages: str) -> vf.Trace:
     """A finished trace in which seeker and supporter spoke in turn; the supporter's words were sampled."""
     nodes = []
-    for place, text in enumerate(said):
-        message = vf.AssistantMessage(content=text) if place % 2 else vf.UserMessage(content=text)
-        parent = place - 1 if place else None
-        nodes.append(vf.MessageNode(parent=parent, message=message, sampled=bool(place % 2)))
+    for number, text in enumerate(messages):
+        message = vf.AssistantMessage(content=text) if number % 2 else vf.UserMessage(content=text)
+        parent = number - 1 if number else None
+        nodes.append(vf.MessageNode(parent=parent, message=message, sampled=bool(number % 2)))
     about = vf.TraceTask(type="SupportTask", data=task.data, key=task.key, hash=task.hash)
     return vf.Trace(task=about, agent=vf.AgentInfo(config=vf.AgentConfig(), name="supporter"), nodes=nodes, ok=True)
 
@@ -138,8 +138,8 @@ def test_a_turn_that_the_judge_failed_on_is_no_number() -> None:
 def test_a_conversation_is_scored_turn_by_turn() -> None:
     task = next(iter(environment(taskset={"source": "cards"}).taskset))
     assert task.data.card
-    said = ["I failed.", turn("Question", "That hurts."), "It does.", turn("Question", "Why?")]
-    trace = trace_of(task, *said)
+    messages = ["I failed.", turn("Question", "That hurts."), "It does.", turn("Question", "Why?")]
+    trace = trace_of(task, *messages)
     asyncio.run(task.score(trace))
     parts = {name: one.score for name, one in trace.rewards.items() if one}
     assert parts == {"history": 0, "emotion": 0, "strategy": 0, "format": 1}

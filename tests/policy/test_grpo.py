@@ -40,7 +40,7 @@ def model(tiny_learner: Path, tiny_seeing_model: Path, tmp_path_factory: pytest.
 
 
 @pytest.fixture(scope="module")
-def alone(model: Path, records: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def single(model: Path, records: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What one process leaves that learns from all outputs of a step at once."""
     folder = tmp_path_factory.mktemp("alone")
     train(model, records, folder)
@@ -74,20 +74,20 @@ def assert_learnt_the_same(mine: Path, theirs: Path, start: Path) -> None:
     assert moved > 10
 
 
-def test_one_process_and_two_come_to_the_same(model: Path, records: Path, alone: Path, tmp_path: Path) -> None:
+def test_one_process_and_two_come_to_the_same(model: Path, records: Path, single: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     start = [sys.executable, "-m", "tests.support.pair", "tests.support.grpo_worker"]
     command = [*start, str(model), str(records), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert_learnt_the_same(alone, tmp_path, model)
-    rewards = result(alone)["rewards"]
+    assert_learnt_the_same(single, tmp_path, model)
+    rewards = result(single)["rewards"]
     assert any(value is None for step in rewards for value in step)
     assert len({value for step in rewards for value in step}) > 6
-    alone_rows, pair_rows = (steps_logged(folder / "metrics.jsonl") for folder in (alone, tmp_path))
-    assert list(alone_rows) == list(pair_rows) == [1, 2, 3]
-    for step, row in alone_rows.items():
+    single_rows, pair_rows = (steps_logged(folder / "metrics.jsonl") for folder in (single, tmp_path))
+    assert list(single_rows) == list(pair_rows) == [1, 2, 3]
+    for step, row in single_rows.items():
         ours = [key for key in row if key.split("/")[0] in ("raw", "reweighted", "variance", "redundancy", "source")]
         assert len(ours) > 30
         theirs = pair_rows[step]
@@ -98,7 +98,7 @@ def test_one_process_and_two_come_to_the_same(model: Path, records: Path, alone:
 def test_a_step_in_parts_learns_the_same(
     model: Path,
     records: Path,
-    alone: Path,
+    single: Path,
     tmp_path: Path,
     at_once: int,
     part: int,
@@ -116,7 +116,7 @@ def test_a_step_in_parts_learns_the_same(
     train(model, records, tmp_path, at_once)
     assert learnt == [part] * (36 // part)
     assert result(tmp_path)["drawn"] == result(tmp_path)["scored"] == [12, 12, 12]
-    assert_learnt_the_same(alone, tmp_path, model)
+    assert_learnt_the_same(single, tmp_path, model)
 
 
 def steps_logged(path: Path) -> dict[int, dict[str, Any]]:

@@ -38,7 +38,7 @@ def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shown(number: int, *pictures: str) -> SerRecord:
+def pictured(number: int, *pictures: str) -> SerRecord:
     """A turn of the corpus whose history has these pictures in its first utterance."""
     seeker = Utterance(
         speaker="seeker", text="Look at our shed.", media=tuple(Media(kind="image", path=path) for path in pictures)
@@ -54,7 +54,7 @@ def shown(number: int, *pictures: str) -> SerRecord:
 @pytest.fixture(scope="module")
 def records(media: Path) -> list[SerRecord]:
     wide, tall = str(media / "wide.png"), str(media / "tall.png")
-    return [shown(0, wide), shown(1), shown(2, tall, wide), shown(3), shown(4), shown(5, tall)]
+    return [pictured(0, wide), pictured(1), pictured(2, tall, wide), pictured(3), pictured(4), pictured(5, tall)]
 
 
 def test_two_steps_with_a_judge_that_sees(

@@ -63,9 +63,9 @@ class JudgeServer:
                     server.away += 1
                     threading.Thread(target=server.leave).start()
                     return
-                said = json.loads(body)["messages"][-1]["content"]
-                words = RESPONSE_WORDS if "Reply A" in said else STEP_WORDS
-                word = words[hashlib.sha256(said.encode()).digest()[0] % len(words)]
+                question = json.loads(body)["messages"][-1]["content"]
+                words = RESPONSE_WORDS if "Reply A" in question else STEP_WORDS
+                word = words[hashlib.sha256(question.encode()).digest()[0] % len(words)]
                 message = {"message": {"role": "assistant", "content": word}, "finish_reason": "stop"}
                 answer = json.dumps({"choices": [message]}).encode()
                 self.send_response(200)

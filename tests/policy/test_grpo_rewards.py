@@ -145,7 +145,7 @@ def test_beyond_chance_a_rare_decision_that_is_right_earns_more() -> None:
         SourceSettings(beyond_chance=True)
 
 
-class Chances:
+class Probabilities:
     """Takes a reply with a question mark for a question, and knows nothing of others."""
 
     def carried_out(self, turns: Sequence[tuple[str, str]]) -> list[float]:
@@ -160,17 +160,17 @@ def test_a_response_that_does_what_its_plan_says_gains() -> None:
         return parse_turn(render_turn(RECORD.candidate.model_copy(update={"strategy": step, "response": response})))
 
     outputs = [output("Question", "Why?"), output("Others", "Why?"), output("Question", "Oh."), parse_turn("nothing")]
-    found = PlanSource(Chances()).score([RECORD] * 4, outputs)  # type: ignore[arg-type]
+    found = PlanSource(Probabilities()).score([RECORD] * 4, outputs)  # type: ignore[arg-type]
     assert found == [Score(total=1), Score(total=0), Score(total=-1), Score(total=-1)]
 
 
 def test_the_plan_is_learnt_from_the_reference_turns_at_hand() -> None:
-    said = {"Question": "How are you, and why?", "Providing Suggestions": "You could try to rest."}
+    replies = {"Question": "How are you, and why?", "Providing Suggestions": "You could try to rest."}
     records = []
     for number in range(60):
-        strategy = sorted(said)[number % 2]
+        strategy = sorted(replies)[number % 2]
         step = RECORD.candidate.strategy.model_copy(update={"strategy": strategy})
-        turn = RECORD.candidate.model_copy(update={"strategy": step, "response": said[strategy]})
+        turn = RECORD.candidate.model_copy(update={"strategy": step, "response": replies[strategy]})
         records.append(RECORD.model_copy(update={"candidate": turn, "author": "corpus", "dialogue": f"d{number}"}))
     (weighted,) = opened({"plan": SourceSettings(plan=True)}, None, 1, records)
     does, other = (parse_turn(render_turn(one.candidate)) for one in records[:2])
@@ -226,8 +226,8 @@ class ResponsesOnly:
         self._fails = fails
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        said: Any = {"candidate": 0.8, "reference": 0.2}
-        return [Unscored("away") if self._fails else Judgment({}, said) for _ in cases]
+        replies: Any = {"candidate": 0.8, "reference": 0.2}
+        return [Unscored("away") if self._fails else Judgment({}, replies) for _ in cases]
 
 
 def test_prm_and_orm_together_are_a_source() -> None:
@@ -301,8 +301,8 @@ def test_the_embedder_works_while_the_judge_does() -> None:
 
     scorer = Scorer([Weighted(Waits("a"))], WaitsToo(), {RECORD.id: RECORD}, 0)
     rollouts = scorer([RECORD.id] * 2, [whole("a"), whole("b")], [False] * 2)
-    alone = Scorer([Weighted(HashSource("a"))], WordRows(), {RECORD.id: RECORD}, 0)
-    for mine, other in zip(rollouts, alone([RECORD.id] * 2, [whole("a"), whole("b")], [False] * 2), strict=True):
+    single = Scorer([Weighted(HashSource("a"))], WordRows(), {RECORD.id: RECORD}, 0)
+    for mine, other in zip(rollouts, single([RECORD.id] * 2, [whole("a"), whole("b")], [False] * 2), strict=True):
         assert mine.score == other.score
         np.testing.assert_equal(mine.history, other.history)
     assert len(rollouts[0].history) == len(RECORD.history)
@@ -339,22 +339,22 @@ def test_the_figures_by_hand() -> None:
     rewarded = reward_group(group, SETTINGS)
     rewards = rewarded.rewards
     assert rewards == pytest.approx([2 * 6 / 7, 0, -2 * 7 / 6, math.nan], nan_ok=True)
-    figures = group_metrics([rewarded])
-    assert figures["raw/total"] == 0
-    assert figures["reweighted/total"] == pytest.approx((2 * 6 / 7 - 2 * 7 / 6) / 3)
-    assert figures["raw/history"] == pytest.approx(-1 / 3)
-    assert figures["reweighted/history"] == pytest.approx((6 / 7 - 6 / 7 - 7 / 6) / 3)
-    assert figures["variance/history"] == pytest.approx(8 / 9)
-    assert figures["variance/total"] == pytest.approx(8 / 3)
-    assert math.isnan(figures["raw/emotion"])
-    assert figures["raw/unscored_share"] == 0.25
-    assert figures["frac_zero_std"] == figures["raw/tied_groups"] == 0
-    assert figures["redundancy/s_in"] == pytest.approx(1 / 3)
-    assert figures["redundancy/tau"] == 0.5
-    assert figures["source/judge"] == 0
+    measured = group_metrics([rewarded])
+    assert measured["raw/total"] == 0
+    assert measured["reweighted/total"] == pytest.approx((2 * 6 / 7 - 2 * 7 / 6) / 3)
+    assert measured["raw/history"] == pytest.approx(-1 / 3)
+    assert measured["reweighted/history"] == pytest.approx((6 / 7 - 6 / 7 - 7 / 6) / 3)
+    assert measured["variance/history"] == pytest.approx(8 / 9)
+    assert measured["variance/total"] == pytest.approx(8 / 3)
+    assert math.isnan(measured["raw/emotion"])
+    assert measured["raw/unscored_share"] == 0.25
+    assert measured["frac_zero_std"] == measured["raw/tied_groups"] == 0
+    assert measured["redundancy/s_in"] == pytest.approx(1 / 3)
+    assert measured["redundancy/tau"] == 0.5
+    assert measured["source/judge"] == 0
     # ten words, five kinds; pairs: one two, two three, one two, two four, one two, two three: six, of three kinds
-    assert figures["response/distinct_1"] == 0.5
-    assert figures["response/distinct_2"] == 0.5
+    assert measured["response/distinct_1"] == 0.5
+    assert measured["response/distinct_2"] == 0.5
     rows = list(sample_rows(4, [rewarded]))
     assert [row["total"] for row in rows] == [2, 0, -2, None]
     assert [row["advantage"] for row in rows] == pytest.approx(advantages(rewards), abs=1e-5)

@@ -28,10 +28,10 @@ def test_parts_are_equal_and_as_large_as_they_may_be(outputs: int, at_once: int)
 
 @pytest.mark.parametrize(("at_once", "part"), [(0, 32), (4, 4), (6, 4), (64, 32)])
 def test_a_step_is_drawn_once_and_learnt_from_in_parts(at_once: int, part: int) -> None:
-    told = grpo_config(settings(group=4, prompts=8, at_once=at_once), Path("unused"), 0)
-    assert told.per_device_train_batch_size == part
-    assert told.steps_per_generation == told.gradient_accumulation_steps == 32 // part
-    assert told.generation_batch_size == 32
+    arguments = grpo_config(settings(group=4, prompts=8, at_once=at_once), Path("unused"), 0)
+    assert arguments.per_device_train_batch_size == part
+    assert arguments.steps_per_generation == arguments.gradient_accumulation_steps == 32 // part
+    assert arguments.generation_batch_size == 32
 
 
 def test_outputs_that_cannot_be_spread_evenly_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,10 @@ def test_the_guided_task_names_the_whole_vocabulary() -> None:
 def test_an_untrained_model_is_shown_turns_in_the_language_of_the_seeker(
     history: list[Utterance], language: str
 ) -> None:
-    system, *shown, asked = supporter_prompt(history, task="shown")
+    system, *examples, asked = supporter_prompt(history, task="shown")
     assert [system, asked] == supporter_prompt(history, task="guided")
-    assert [message["role"] for message in shown] == ["user", "assistant"] * 2
-    for message in shown[1::2]:
+    assert [message["role"] for message in examples] == ["user", "assistant"] * 2
+    for message in examples[1::2]:
         turn = parse_turn(str(message["content"])).turn
         assert turn is not None
         assert language_of(turn.response) == language

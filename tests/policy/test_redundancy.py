@@ -125,10 +125,10 @@ def test_mirrored_redundancy_never_helps(group: Any, data: st.DataObject) -> Non
     after = reweight(rewards, responses, echoed, lengths, negatives="mirrored")[member]
     assert after <= before + 1e-9
     same = [rewards[member]] * len(rewards)
-    within, said = in_group_similarity(responses), history_similarity(responses, history)
+    within, to_history = in_group_similarity(responses), history_similarity(responses, history)
     found = reweight(same, responses, history, lengths, negatives="mirrored")
     for other in range(len(rewards)):
-        if within[member] >= within[other] and said[member] >= said[other]:
+        if within[member] >= within[other] and to_history[member] >= to_history[other]:
             assert found[member] <= found[other] + 1e-9
 
 
@@ -177,11 +177,11 @@ def test_rewards_are_raw_ones_times_factors(group: Any, negatives: Any) -> None:
 def test_a_whole_group_by_hand() -> None:
     # L = 9, so τ = 0.880797. Two alike and one across: s_in = 0.5, 0.5, 0; history like the third: s_hi = 0, 0, 1.
     # Divisors: 1 + 0.440399 twice, and 1 + 0.880797
-    rows, said = [[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], [[0.0, 3.0]]
-    assert reweight([5, -5, 1], rows, said, [8, 9, 10], negatives="mirrored") == pytest.approx(
+    rows, to_history = [[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]], [[0.0, 3.0]]
+    assert reweight([5, -5, 1], rows, to_history, [8, 9, 10], negatives="mirrored") == pytest.approx(
         [3.471262, -7.201994, 0.531690], abs=1e-5
     )
-    assert reweight([5, -5, 1], rows, said, [8, 9, 10], negatives="paper") == pytest.approx(
+    assert reweight([5, -5, 1], rows, to_history, [8, 9, 10], negatives="paper") == pytest.approx(
         [3.471262, -3.471262, 0.531690], abs=1e-5
     )
 

@@ -27,7 +27,7 @@ OUTPUT = (
 )
 
 
-def record(name: str = "r", said: Sequence[str] = ("I lost my job.",), language: str = "en") -> SerRecord:
+def record(name: str = "r", history_texts: Sequence[str] = ("I lost my job.",), language: str = "en") -> SerRecord:
     turn = parse_turn(OUTPUT.format("What happened?")).turn
     assert turn is not None
     return SerRecord(
@@ -37,7 +37,9 @@ def record(name: str = "r", said: Sequence[str] = ("I lost my job.",), language:
         language=language,
         source="test",
         split="policy",
-        history=tuple(Utterance(speaker="seeker" if n % 2 == 0 else "supporter", text=t) for n, t in enumerate(said)),
+        history=tuple(
+            Utterance(speaker="seeker" if n % 2 == 0 else "supporter", text=t) for n, t in enumerate(history_texts)
+        ),
         candidate=turn,
         author="corpus",
         reference=turn.response,
@@ -132,13 +134,13 @@ def test_any_agent_that_notes_its_emotion_will_do() -> None:
         return AgentTurn("" if view.over else "hm", extra={"emotion": before + len(view.turns[-1].text)})
 
     agent = ScriptedAgent(feels)
-    said = ("It began.", "When?", "In May.")
-    scores = SeekerSource(agent, seed=0, start=10).score([record(said=said)], [output("four")])
+    history_texts = ("It began.", "When?", "In May.")
+    scores = SeekerSource(agent, seed=0, start=10).score([record(history_texts=history_texts)], [output("four")])
     assert scores == [Score(total=4, more={"change 1": 4, "emotion": 14})]
 
 
 def test_what_is_known_of_a_seeker_is_what_it_said() -> None:
-    facts = facts_from_history(record(said=("I {lost} my\njob.", "Oh.", "Twice.")))
+    facts = facts_from_history(record(history_texts=("I {lost} my\njob.", "Oh.", "Twice.")))
     assert set(facts) == {"person", "scene", "intention"}
     assert "- I {lost} my job.\n- Twice." in facts["scene"]
     assert "Oh." not in facts["scene"]

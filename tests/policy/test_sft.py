@@ -18,11 +18,12 @@ from compeer.models import Failure, Generation, Request, Sampling
 from compeer.models.local import LocalModel
 from compeer.models.training import model_card
 from compeer.policy.control import (
+    PART_OF,
     PERSONAS,
     Control,
     decisions,
     forced_grammar,
-    forced_prefix,
+    forced_step,
     instructions,
     obedience,
     persona_of,
@@ -44,12 +45,14 @@ from compeer.policy.sft import SupporterSettings, merge_adapter, train_supporter
 from compeer.reasoning import (
     EMOTIONS,
     STAGES,
+    STEPS,
     STRATEGIES,
     EmotionStep,
     HistoryStep,
     StrategyStep,
     SupportTurn,
     parse_turn,
+    render_step,
     render_turn,
     sentiment_of,
 )
@@ -83,8 +86,8 @@ def turn(response: str = "Your sister knows, at least. What did she say?", strat
 
 
 def record(number: int = 0, *pictures: str, **changes: Any) -> SerRecord:
-    shown = tuple(Media(kind="image", path=path) for path in pictures)
-    history = (*HISTORY[:2], HISTORY[2].model_copy(update={"media": shown}))
+    attached = tuple(Media(kind="image", path=path) for path in pictures)
+    history = (*HISTORY[:2], HISTORY[2].model_copy(update={"media": attached}))
     values: dict[str, Any] = {
         "id": f"r{number}",
         "dialogue": f"d{number}",
@@ -112,15 +115,15 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
     """What the trainer is given in each step."""
     from trl import SFTTrainer
 
-    seen: list[dict[str, torch.Tensor]] = []
+    recorded: list[dict[str, torch.Tensor]] = []
     compute = SFTTrainer.compute_loss
 
     def watching(self: Any, model: Any, inputs: dict[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-        seen.append(dict(inputs))
+        recorded.append(dict(inputs))
         return compute(self, model, inputs, *args, **kwargs)
 
     monkeypatch.setattr(SFTTrainer, "compute_loss", watching)
-    return seen
+    return recorded
 
 
 def rows(batch: dict[str, torch.Tensor], tokenizer: Any) -> list[tuple[str, str]]:
@@ -140,8 +143,8 @@ def test_the_loss_is_on_the_output_alone_and_earlier_reasoning_is_gone(
     tiny_learner: Path, tmp_path: Path, batches: list[dict[str, torch.Tensor]]
 ) -> None:
     records = [record(number) for number in range(3)]
-    figures = train_supporter(records, settings(tiny_learner, control_share=0.5), tmp_path, 4)
-    assert figures["chats"] == figures["histories"] == 3
+    metrics = train_supporter(records, settings(tiny_learner, control_share=0.5), tmp_path, 4)
+    assert metrics["chats"] == metrics["histories"] == 3
     read = rows(batches[0], load_tokenizer(tiny_learner))
     assert len(read) == 3
     assert {taught.removesuffix("\n") for _, taught in read} == {
@@ -178,8 +181,8 @@ def test_control_words_stand_in_their_share_of_prompts(tiny_learner: Path) -> No
         assert chats == training_chats(records, settings(tiny_learner, control_share=share), 3)
         assert all("Question" in chat[0]["content"] for chat in controlled if "strategy Q" in chat[0]["content"])
     texts = [str(chat[0]["content"]).removeprefix(str(plain)) for chat in chats]
-    for wish in ("Choose the strategy Question.", "stage to be comforting.", "emotion to be anxiety."):
-        assert 0.3 < sum(wish in text for text in texts) / len(texts) < 0.9
+    for sentence in ("Choose the strategy Question.", "stage to be comforting.", "emotion to be anxiety."):
+        assert 0.3 < sum(sentence in text for text in texts) / len(texts) < 0.9
     assert not any("manner" in text for text in texts), "nobody knows a manner"
     assert training_chats(records, settings(tiny_learner, control_share=0.3), 4) != training_chats(
         records, settings(tiny_learner, control_share=0.3), 3
@@ -220,7 +223,6 @@ CONTROLS = st.builds(
     emotion=st.none() | st.sampled_from(EMOTIONS),
     persona=st.none() | st.sampled_from(PERSONAS),
 )
-REAL_FIELDS = ("strategy", "stage", "emotion")
 
 
 def test_control_is_read_from_words() -> None:
@@ -228,13 +230,13 @@ def test_control_is_read_from_words() -> None:
         strategy="Reflection of feelings", stage="action", persona="steady"
     )
     assert not read_control([]).requested()
-    for word, said in (
+    for word, message in (
         ("strategy=Hugging", "Known: Question"),
         ("emotion=", "anxiety"),
         ("mood=low", "Known fields: strategy"),
         ("Question", "strategy=Question"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             read_control([word])
 
 
@@ -248,52 +250,25 @@ def test_the_prompt_asks_for_each_wish_once(control: Control) -> None:
     assert asked[1] == plain[1]
 
 
-@given(CONTROLS, st.integers(1, 5))
-def test_an_output_that_goes_on_from_the_prefix_holds_what_is_forced(control: Control, intensity: int) -> None:
-    own = turn()
-    own = own.model_copy(update={"emotion": own.emotion.model_copy(update={"intensity": intensity})})
-    written = parse_turn(render_turn(own))
-    prefix = forced_prefix(control, written)
-    forced = [field for field in REAL_FIELDS if field in control.requested()]
-    lines = render_turn(own).split("\n")
-    if not forced:
-        assert prefix == ""
-        return
-    done = prefix.count("\n")
-    rest = lines[done].partition(":")[2]
-    parsed = parse_turn("\n".join([prefix + rest, *lines[done + 1 :]]))
-    assert parsed.complete
+@given(CONTROLS)
+def test_a_step_written_for_the_model_holds_what_is_forced(control: Control) -> None:
+    forced = {field: value for field, value in control.requested().items() if field in PART_OF}
+    steps = {PART_OF[field]: forced_step(PART_OF[field], value) for field, value in forced.items()}
+    parsed = parse_turn("\n".join(render_step(part, steps[part]) for part in STEPS if part in steps))
     assert not parsed.problems
-    assert obedience([parsed], [control]) == dict.fromkeys([*forced, "all"], 1.0)
-    assert decisions(parsed)["intensity"] == intensity
+    assert {field: decisions(parsed)[field] for field in forced} == forced
     if control.emotion:
         assert decisions(parsed)["sentiment"] == sentiment_of(control.emotion)
-    assert parsed.parts["response"] == own.response
-
-
-def test_a_prefix_needs_the_lines_above_what_it_forces() -> None:
-    stage = forced_prefix(Control(stage="action"))
-    assert stage.startswith("History: ")
-    assert stage.endswith("[action]\nEmotion:")
-    assert forced_prefix(Control(stage="action", emotion="hope")).endswith("[positive, hope, 3]\nStrategy:")
-    whole = forced_prefix(Control(stage="action", emotion="hope", strategy="Information"))
-    assert whole.endswith("[Information]\nResponse:")
-    for control in (Control(strategy="Question"), Control(stage="action", strategy="Question"), Control(emotion="joy")):
-        with pytest.raises(ValueError, match="stands above"):
-            forced_prefix(control)
-    assert "Has to leave the flat. [comforting]" in forced_prefix(
-        Control(strategy="Information"), parse_turn(render_turn(turn()))
-    )
 
 
 @given(CONTROLS, st.integers(0, 1000))
 def test_a_turn_obeys_the_control_that_was_drawn_from_it(control: Control, seed: int) -> None:
     own = turn()
-    drawn = sampled_control(own, control.persona, 1.0, generator(seed, "test"))
-    assert drawn is not None
-    assert drawn.requested()
-    assert drawn.persona in (None, control.persona)
-    assert set(obedience([parse_turn(render_turn(own))], [drawn]).values()) <= {1.0}
+    sampled = sampled_control(own, control.persona, 1.0, generator(seed, "test"))
+    assert sampled is not None
+    assert sampled.requested()
+    assert sampled.persona in (None, control.persona)
+    assert set(obedience([parse_turn(render_turn(own))], [sampled]).values()) <= {1.0}
     assert sampled_control(own, control.persona, 0.0, generator(seed, "test")) is None
 
 
@@ -417,21 +392,21 @@ def test_outputs_are_scored_and_written_so_that_a_stop_costs_nothing(tmp_path: P
             where, records, out, writer, Sampling(), 5, count=count, last=2, control=wanted, judge=judge
         )
 
-    figures = stage("whole", Writer())
-    assert figures["histories"] == 7
-    assert figures["outputs"] == 21
-    assert figures["scored"] < 21
-    assert figures["best_of_each"] > figures["total"]
-    assert figures["obedience"] == {"strategy": figures["whole"], "all": figures["whole"]}
+    metrics = stage("whole", Writer())
+    assert metrics["histories"] == 7
+    assert metrics["outputs"] == 21
+    assert metrics["scored"] < 21
+    assert metrics["best_of_each"] > metrics["total"]
+    assert metrics["obedience"] == {"strategy": metrics["whole"], "all": metrics["whole"]}
     with pytest.raises(KeyboardInterrupt):
         stage("stopped", Writer(stops_after=10))
     assert not (tmp_path / "stopped.jsonl").exists()
     rest = Writer()
-    assert stage("stopped", rest) == figures
+    assert stage("stopped", rest) == metrics
     assert len(rest.asked) == 12
     assert (tmp_path / "stopped.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     again = Writer()
-    assert stage("whole", again) == figures
+    assert stage("whole", again) == metrics
     assert not again.asked
     assert stage("whole", again, 2)["outputs"] == len(again.asked) == 14
     assert "strategy Question" in str(again.asked[0].messages[0]["content"])
@@ -456,8 +431,8 @@ def test_training_on_the_best_outputs(
     file = tmp_path / "outputs.jsonl"
     file.write_text("".join(one.model_dump_json() + "\n" for one in (candidate(1), candidate(5, 2))))
     chosen = settings(tiny_learner, candidates=str(file), batch=1)
-    figures = train_supporter([record(0), record(1)], chosen, tmp_path / "a", 0)
-    assert (figures["histories"], figures["histories_kept"], figures["chats"]) == (2, 1, 1)
+    metrics = train_supporter([record(0), record(1)], chosen, tmp_path / "a", 0)
+    assert (metrics["histories"], metrics["histories_kept"], metrics["chats"]) == (2, 1, 1)
     ((_, taught),) = rows(batches[0], load_tokenizer(tiny_learner))
     assert "Response: This is answer 2." in taught
     with pytest.raises(InputError, match="Lower the threshold"):
@@ -513,8 +488,8 @@ def test_histories_with_and_without_pictures_in_one_batch(
 ) -> None:
     records = [record(0, "wide.png"), record(1), record(2, "wide.png", "tall.png")]
     chosen = settings(tiny_seeing_model, media=str(media), control_share=0.5)
-    figures = train_supporter(records, chosen, tmp_path, 0)
-    assert figures["chats"] == 3
+    metrics = train_supporter(records, chosen, tmp_path, 0)
+    assert metrics["chats"] == 3
     tokenizer = load_tokenizer(tiny_seeing_model)
     (batch,) = batches
     cells = sorted((batch["mm_token_type_ids"] == 1).sum(1).tolist())

@@ -32,7 +32,7 @@ from compeer.simulate import (
 )
 from compeer.simulate.agents import Turning, read_plain, read_structured, split_thinking
 from compeer.simulate.conversation import view_of
-from compeer.simulate.runner import RunningDialogue
+from compeer.simulate.runner import LoggedDialogue
 from tests.support.scripted_agent import ScriptedAgent
 from tests.support.scripted_model import ScriptedModel
 
@@ -90,16 +90,17 @@ class Card(SeekerAgent):
         return chat(view, f"You are {view.facts['card']}.", cue="(begin)")
 
     def turn(self, view: View) -> Turning:
-        said: AgentTurn = yield Ask(self.messages(view), lambda answer: self.read(view, answer))
-        return said
+        message: AgentTurn = yield Ask(self.messages(view), lambda answer: self.read(view, answer))
+        return message
 
     def read(self, view: View, answer: Generation) -> AgentTurn | Complaint:
-        said = read_plain(answer)
-        if isinstance(said, AgentTurn) and said.text.startswith("As an AI"):
+        message = read_plain(answer)
+        if isinstance(message, AgentTurn) and message.text.startswith("As an AI"):
             return Complaint("out of role", "a seeker does not say that")
-        if isinstance(said, AgentTurn) and said.text.endswith("[bye]"):
-            return AgentTurn(said.text.removesuffix("[bye]").strip(), said.reasoning, said.extra, stop="goodbye")
-        return said
+        if isinstance(message, AgentTurn) and message.text.endswith("[bye]"):
+            text = message.text.removesuffix("[bye]").strip()
+            return AgentTurn(text, message.reasoning, message.extra, stop="goodbye")
+        return message
 
 
 class Feeling(SeekerAgent):
@@ -118,8 +119,8 @@ class Feeling(SeekerAgent):
             return AgentTurn("", extra={"feeling": feeling}, stop="success")
         if view.over:
             return AgentTurn("", extra={"feeling": feeling})
-        said: AgentTurn = yield Ask(self.messages(view), read_plain)
-        return AgentTurn(said.text, "felt it", {"feeling": feeling})
+        message: AgentTurn = yield Ask(self.messages(view), read_plain)
+        return AgentTurn(message.text, "felt it", {"feeling": feeling})
 
 
 def _number(answer: Generation) -> int | Complaint:
@@ -226,7 +227,7 @@ def test_nobody_sees_what_it_must_not(tmp_path: Path) -> None:
         prompted.append(repr(history))
         return [{"role": "user", "content": "\n".join(f"{one.speaker}: {one.text}" for one in history)}]
 
-    agent = SupporterAgent(supporter, "structured", prompt=prompt)
+    agent = SupporterAgent(supporter, prompt=prompt)
     found = run(tmp_path, [Scenario(id="s", facts={"card": "hidden card"})], Card(seeker), agent, rounds=3)
     to_supporter = repr([request.messages for asked in supporter.asked for request in asked]) + repr(prompted)
     to_seeker = repr([request.messages for asked in seeker.asked for request in asked])
@@ -242,14 +243,6 @@ def test_nobody_sees_what_it_must_not(tmp_path: Path) -> None:
     assert kept[1].text == "It sounds as if this is hard to say aloud."
 
 
-def test_own_reasoning_comes_back_only_where_it_is_set(tmp_path: Path) -> None:
-    for keeps in (False, True):
-        model = Answering(lambda _: "<think>my plan</think>Go on.")
-        agent = SupporterAgent(model, keeps_reasoning=keeps)
-        run(tmp_path / str(keeps), scenarios(1), ScriptedAgent(["a", "b"]), agent, rounds=2)
-        assert ("my plan" in repr(model.asked[1])) is keeps
-
-
 def test_a_view_holds_copies_and_the_others_words_alone() -> None:
     scenario = Scenario(id="s", opening="Hello.", facts={"card": {"name": "A"}})
     turns = [
@@ -257,12 +250,13 @@ def test_a_view_holds_copies_and_the_others_words_alone() -> None:
         Turn(speaker="supporter", text="Hi.", reasoning="q", extra={"missing": {}}),
     ]
     seeker = view_of(scenario, turns, "seeker")
-    supporter = view_of(scenario, turns, "supporter", with_reasoning=True)
+    supporter = view_of(scenario, turns, "supporter")
     assert seeker.turns[0].extra == {"feeling": 40}
     assert seeker.turns[0].reasoning is None
     assert seeker.turns[1] == Turn(speaker="supporter", text="Hi.")
-    assert supporter.turns == (Turn(speaker="seeker", text="Hello."), turns[1])
-    assert (supporter.facts, supporter.opening) == ({}, None)
+    assert supporter.turns[0] == Turn(speaker="seeker", text="Hello.")
+    assert supporter.turns[1] == Turn(speaker="supporter", text="Hi.", extra={"missing": {}})
+    assert supporter.facts == {}
     seeker.facts["card"]["name"] = seeker.turns[0].extra["feeling"] = "changed"
     assert scenario.facts["card"]["name"] == "A"
     assert turns[0].extra == {"feeling": 40}
@@ -368,7 +362,7 @@ def test_a_model_that_gives_nothing_of_use_has_failed_and_is_not_asked_again(
     tmp_path: Path, text: str, why: str
 ) -> None:
     model = Answering(lambda _: text)
-    agent = SupporterAgent(model, "structured", prompt=lambda _: [{"role": "user", "content": "q"}])
+    agent = SupporterAgent(model, prompt=lambda _: [{"role": "user", "content": "q"}])
     found = run(tmp_path, scenarios(1), ScriptedAgent(["a"]), agent, rounds=1, retries=0)
     assert ends(found) == {("model failed", f"supporter: {why}"): 1}
     assert run(tmp_path, scenarios(1), ScriptedAgent(["a"]), agent, rounds=1, retries=0) == found
@@ -470,11 +464,11 @@ def test_a_run_killed_at_any_turn_resumes_to_the_same_bytes(
     wanted = files_of(tmp_path / "whole")
     entries = sum(text.count(b"\n") - 1 for name, text in wanted.items() if name.startswith("dialogues"))
     assert entries > 15
-    add = RunningDialogue.add
+    add = LoggedDialogue.add
     for last in range(entries):
         written = 0
 
-        def add_or_die(dialogue: RunningDialogue, taking: Any, last: int = last) -> None:
+        def add_or_die(dialogue: LoggedDialogue, taking: Any, last: int = last) -> None:
             nonlocal written
             if written == last:
                 if half_a_line:
@@ -488,10 +482,10 @@ def test_a_run_killed_at_any_turn_resumes_to_the_same_bytes(
             add(dialogue, taking)
 
         folder = tmp_path / f"killed at {last}"
-        monkeypatch.setattr(RunningDialogue, "add", add_or_die)
+        monkeypatch.setattr(LoggedDialogue, "add", add_or_die)
         with pytest.raises(Killed):
             stage(folder, kind)
-        monkeypatch.setattr(RunningDialogue, "add", add)
+        monkeypatch.setattr(LoggedDialogue, "add", add)
         saved = sum(path.read_bytes().count(b"\n") - 1 for path in (folder / "dialogues").iterdir())
         assert saved == last
         stage(folder, kind)
@@ -505,7 +499,7 @@ def test_a_finished_run_asks_nothing_more_and_can_be_made_longer(tmp_path: Path)
     run(tmp_path, scenarios(2), Card(model), SupporterAgent(model), rounds=1)
     assert files_of(tmp_path) == before
     assert len(model.asked) == 4
-    told: list[int] = []
+    advanced: list[int] = []
     work = run_dialogues(
         scenarios(3),
         Card(model),
@@ -513,9 +507,9 @@ def test_a_finished_run_asks_nothing_more_and_can_be_made_longer(tmp_path: Path)
         DialogueSettings(rounds=1),
         tmp_path,
         0,
-        told.append,
+        advanced.append,
     )
-    assert len(asyncio.run(work)) == sum(told) == 3
+    assert len(asyncio.run(work)) == sum(advanced) == 3
     assert len(model.asked) == 6
 
 
@@ -526,7 +520,7 @@ def test_another_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         run(tmp_path, scenarios(1), Card(model), SupporterAgent(model), seed=1, rounds=1)
     with pytest.raises(InputError, match="another limits"):
         run(tmp_path, scenarios(1), Card(model), SupporterAgent(model), rounds=2)
-    other = SupporterAgent(model, "structured", prompt=lambda _: [])
+    other = SupporterAgent(model, prompt=lambda _: [])
     with pytest.raises(InputError, match="another supporter"):
         run(tmp_path, scenarios(1), Card(model), other, rounds=1)
     (path,) = (tmp_path / "dialogues").iterdir()
@@ -555,18 +549,18 @@ def test_a_local_model_gives_the_same_bytes_killed_or_not(
     def talk(folder: Path) -> None:
         run(folder, scenarios(3), Card(model, sampling), SupporterAgent(model, sampling=sampling), rounds=2)
 
-    add, calls = RunningDialogue.add, iter(range(100))
+    add, calls = LoggedDialogue.add, iter(range(100))
 
-    def add_or_die(dialogue: RunningDialogue, taking: Any) -> None:
+    def add_or_die(dialogue: LoggedDialogue, taking: Any) -> None:
         if next(calls) == 4:  # between the two of a batch
             raise Killed
         add(dialogue, taking)
 
     talk(tmp_path / "a")
-    monkeypatch.setattr(RunningDialogue, "add", add_or_die)
+    monkeypatch.setattr(LoggedDialogue, "add", add_or_die)
     with pytest.raises(Killed):
         talk(tmp_path / "b")
-    monkeypatch.setattr(RunningDialogue, "add", add)
+    monkeypatch.setattr(LoggedDialogue, "add", add)
     talk(tmp_path / "b")
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
     assert len(read_conversations(tmp_path / "a" / "conversations.jsonl")) == 3
@@ -593,20 +587,15 @@ def test_a_structured_answer_needs_a_response_and_names_what_else_is_missing() -
     assert isinstance(read_structured(Generation(STRUCTURED.rpartition("\n")[0])), Complaint)
 
 
-def test_the_structured_mode_wants_its_prompt() -> None:
-    with pytest.raises(ValueError, match="prompt"):
-        SupporterAgent(ScriptedModel([]), "structured")
-
-
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_thinking_never_reaches_the_other_side(thought: str, said: str) -> None:
-    said = said.replace("</think>", "").strip()
+def test_thinking_never_reaches_the_other_side(thought: str, message: str) -> None:
+    message = message.replace("</think>", "").strip()
     for text in (
-        f"<think>{thought}</think>{said}",
-        f"{thought}</think>\n{said}",
-        f"<think>a</think>{thought}</think>{said}",
+        f"<think>{thought}</think>{message}",
+        f"{thought}</think>\n{message}",
+        f"<think>a</think>{thought}</think>{message}",
     ):
-        assert split_thinking(text)[1] == said
+        assert split_thinking(text)[1] == message
     if "</think>" not in thought:
         assert split_thinking(f"<think>{thought}")[1] == ""
         assert split_thinking("plain words") == (None, "plain words")

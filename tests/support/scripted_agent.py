@@ -12,7 +12,6 @@ class ScriptedAgent:
 
     model = None
     sampling = SPEAKING
-    keeps_reasoning = True
     wants_closing_turn = False
 
     def __init__(

@@ -56,7 +56,7 @@ class Writer(Protocol):
 def forced_lines(control: Control) -> dict[Part, str]:
     """The lines that hold the decisions asked for, by their step."""
     asked = control.requested()
-    steps = {part: forced_step(part, asked[field], None) for field, part in PART_OF.items() if field in asked}
+    steps = {part: forced_step(part, asked[field]) for field, part in PART_OF.items() if field in asked}
     return {part: render_step(part, step) for part, step in steps.items()}
 
 

@@ -14,7 +14,6 @@ from compeer.cli.options import JSON, LONGEST, SEED, SPLITS, TEMPERATURE, argume
 from compeer.cli.printing import note, note_written, print_table, with_bounds, write_metrics
 from compeer.cli.training import check_out
 from compeer.errors import InputError
-from compeer.io import write_text
 from compeer.models import Sampling, TextModel
 from compeer.models.resolve import folder_mark
 from compeer.progress import progress
@@ -131,7 +130,8 @@ def safety(
     page: Path | None = option("Write a page (HTML) with all shares and confused levels.", metavar="FILE"),
 ) -> None:
     """Measure the guard: danger found, false alarms, bad replies stopped, and what a supporter's seekers would see."""
-    from compeer.evaluate.safety import HALVES, cases_path, read_cases, safety_page
+    from compeer.evaluate.safety import HALVES, cases_path, read_cases
+    from compeer.report.page import write_page
     from compeer.safety import Detector
 
     half = "tuning" if half == "kept" else half  # its name until thresholds were chosen on it
@@ -144,8 +144,7 @@ def safety(
     parts = {name: _part(name, read_cases(path), detector, supporter, show) for name, path in paths.items()}
     write_metrics(out, {"classifier": classifier, **parts})
     if page:
-        write_text(page, safety_page(parts))
-        note_written(page)
+        note_written(write_page(page, "safety.html.jinja", parts=parts))
 
 
 def _part(
@@ -153,7 +152,6 @@ def _part(
 ) -> dict[str, Any]:
     """All metrics of some cases, printed and as JSON."""
     from compeer.evaluate.safety import measure_detection, measure_replies, texts_of
-    from compeer.safety import check_reply
 
     texts = texts_of(cases) if show else {}
     typer.echo(f"The part '{name}': {len(cases)} cases. Shares with their 95 % Wilson intervals.\n")
@@ -170,7 +168,7 @@ def _part(
     _print_ids("Missed", {one.id: f"{one.expected}, found {one.found}" for one in detection.missed}, texts)
     _print_ids("Alarmed for nothing", {one.id: f"{one.found} by {'; '.join(one.by)}" for one in detection.false}, texts)
     _print_degraded(detection.degraded)
-    replies = measure_replies(cases, check_reply)
+    replies = measure_replies(cases)
     if replies.cases:
         _print_shares("Bad replies rejected", replies.rejected)
         _print_shares("Good replies passed", replies.passed)
@@ -184,13 +182,10 @@ def _part(
 def _supporter(
     cases: list[SafetyCase], detector: Detector, model: TextModel, texts: Mapping[str, str]
 ) -> dict[str, Any]:
-    from compeer.evaluate.safety import LOCALES, measure_supporter
-    from compeer.safety import Guard, check_reply
-    from compeer.safety.resources import load_resources
+    from compeer.evaluate.safety import measure_supporter
 
-    guards = {name: Guard(detector=detector, locale=locale, language=name) for name, locale in LOCALES.items()}
     with progress("Guarding", sum(case.reply is None for case in cases)) as advance:
-        metrics = measure_supporter(cases, model, guards, check_reply, load_resources(), advance)
+        metrics = measure_supporter(cases, model, detector, advance)
     typer.echo(f"The supporter {metrics.model} behind the guard: {metrics.cases} cases.\n")
     rows = {
         "resources given in a crisis": metrics.resources,

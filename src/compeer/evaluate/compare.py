@@ -4,11 +4,10 @@ Both runs' folders must be of one protocol, with the same seeker, the same judge
 supporter and its mode may differ. A pair is one scenario and repeat that both have scored. In each dimension the
 difference is the mean of first − second over the pairs, and the win rate the share of pairs in which the first did
 better, ties counting half. Scenarios are resampled with all their repeats for 95 % intervals: pairs of one scenario
-are alike. What only one run has is left out, and said so.
+are alike. What only one run has is left out, and noted.
 
-ESC-Eval's scores are shown on its scale, 0 to 100, a judge's score on a pair counting only if that judge scored both;
-`average` is the mean of the seven where all are there. SAGE gives the final emotion, and successes and failures as
-shares of 0 to 100.
+ESC-Eval's scores go from 0 to 100, a judge's score on a pair counting only if that judge scored both; so do SAGE's
+final emotion and its shares of successes and failures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -67,9 +66,8 @@ def read_run(folder: Path) -> RunFolder:
     """The manifest and the scores of a run that has ended."""
     do = "Give a folder that compeer evaluate esc-eval or sage wrote, and finished."
     manifest, scores = folder / "manifest.json", folder / "scores.jsonl"
-    if not manifest.is_file() or not scores.is_file():
-        missing = scores if manifest.is_file() else manifest
-        raise InputError(f"there is no {missing.name} in it.", file=folder, do=do)
+    if missing := [path.name for path in (manifest, scores) if not path.is_file()]:
+        raise InputError(f"there is no {missing[0]} in it.", file=folder, do=do)
     content = read_json(manifest) or {}
     try:
         name, mode = content["models"]["supporter"]["name"], content["settings"]["mode"]

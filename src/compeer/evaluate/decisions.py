@@ -2,19 +2,19 @@
 
 Held-out turns come from SER records or straight from a corpus. What the corpus labels is gold; what a rule derived from
 the history (a stage by the round's number, say) is reported apart. A decision that could not be read counts as wrong.
-Macro-F1 is the mean F1 of the classes that the gold has. Beside each figure stands what always saying the most frequent
-class would reach on the same turns. Intervals are bootstrap ones over dialogues.
+Macro-F1 is the mean F1 of the classes that the gold has. Beside each metric stands what the most frequent class would
+always reach on the same turns. Intervals are bootstrap ones over dialogues.
 
-How a supporter spreads its strategies is compared with the humans' of the same turns, stage by stage:
+How a supporter distributes its strategies is compared with the humans' of the same turns, stage by stage:
 
     KL(human ‖ model) = Σ p·log(p / q)    p, q = (count + ½) / (turns + ½·8), in nats
 
-It is what one loses by taking the model's spread for the humans', and is never 0 in a small sample: `by_chance` is its
-mean if the model drew its strategies from the humans' own spread.
+It is what one loses by taking the model's distribution for the humans', and is never 0 in a small sample: `by_chance`
+is its mean if the model sampled its strategies from the humans' own distribution.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from compeer.evaluate.diversity import first_keys
 from compeer.io import Frozen
 from compeer.models.base import Message
 from compeer.models.local import LocalModel
+from compeer.policy.control import decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import STAGES, STRATEGIES, ParsedTurn, SupportTurn, render_turn
 from compeer.ser.record import SPLITS, SerRecord, read_records
@@ -51,27 +52,19 @@ from compeer.statistics import (
 )
 
 DECISIONS = ("stage", "emotion", "strategy")
-# The step that makes each decision:
-STEP_OF = {"stage": "history", "emotion": "emotion", "intensity": "emotion", "strategy": "strategy"}
 SMOOTHING = 0.5
 _BASELINE_SAMPLES = 400
 
 
-def _decisions(parts: Mapping[Any, object]) -> dict[str, object]:
-    """What a turn's steps decide, by name; None where a step is not there."""
-    return {name: getattr(parts.get(step), name, None) for name, step in STEP_OF.items()}
-
-
 def measure_decisions(outputs: Sequence[ParsedTurn], gold: Sequence[SupportTurn]) -> dict[str, Any]:
     """Accuracy with its 95 % interval, beside the largest class of the gold; a missing decision counts as wrong."""
-    predicted = [_decisions(output.parts) for output in outputs]
-    truth = [_decisions(dict(turn)) for turn in gold]
+    predicted, truth = list(map(decisions, outputs)), list(map(decisions, gold))
     metrics: dict[str, Any] = {
         "outputs": len(outputs),
         "format_complete": sum(output.complete for output in outputs) / max(1, len(outputs)),
         "missing": dict(Counter(part for output in outputs for part in output.missing)),
     }
-    for name in STEP_OF:
+    for name in ("stage", "emotion", "intensity", "strategy"):
         values = [row[name] for row in truth]
         hits = [float(found.get(name) == value) for found, value in zip(predicted, values, strict=True)]
         low, high = mean_interval(hits)
@@ -135,18 +128,20 @@ class DecisionMetrics(Frozen):
 
 
 class StrategyMetrics(Frozen):
-    """How a supporter spreads its strategies, beside the humans of the same turns."""
+    """How a supporter distributes its strategies, beside the humans of the same turns."""
 
     turns: int
-    missing: int = Field(description="turns without a strategy that could be read; left out of the model's spread")
+    missing: int = Field(
+        description="turns without a strategy that could be read; left out of the model's distribution"
+    )
     human: dict[str, float]
     model: dict[str, float]
     kl: Estimate = Field(description="KL(human ‖ model) in nats, smoothed by half a turn a strategy")
-    by_chance: float | None = Field(description="its mean if the model drew from the humans' own spread")
+    by_chance: float | None = Field(description="its mean if the model sampled from the humans' own distribution")
 
 
 class DecisionReport(Frozen):
-    """All that is said of a supporter's decisions."""
+    """All metrics of a supporter's decisions."""
 
     turns: int
     dialogues: int
@@ -157,12 +152,11 @@ class DecisionReport(Frozen):
 
 
 def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn], seed: int = 0) -> DecisionReport:
-    """The figures of outputs for the records' histories, in the same order."""
+    """The metrics of outputs for the records' histories, in the same order."""
     dialogues = {name: number for number, name in enumerate(dict.fromkeys(record.dialogue for record in records))}
     groups = [dialogues[record.dialogue] for record in records]
     weights = group_weights(len(dialogues), seed=seed)
-    predicted = [_decisions(output.parts) for output in outputs]
-    truth = [_decisions(dict(record.candidate)) for record in records]
+    predicted, truth = list(map(decisions, outputs)), [decisions(record.candidate) for record in records]
     rows = range(len(records))
 
     def values(name: str, chosen: Iterable[int]) -> list[tuple[int, str, object]]:
@@ -188,7 +182,7 @@ def decision_report(records: Sequence[SerRecord], outputs: Sequence[ParsedTurn],
 
 
 def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> DecisionMetrics:
-    """The figures of one decision: the dialogue's place, the truth, and what was said or None."""
+    """The metrics of one decision; a row is the dialogue's index, the truth, and the answer or None."""
     groups = np.array([group for group, _, _ in rows])
     counts = Counter(truth for _, truth, _ in rows)
     classes = {value: number for number, value in enumerate(sorted(counts))}
@@ -302,7 +296,7 @@ def measure_perplexity(
 
 
 def _asked(record: SerRecord, mode: Mode, last: int | None) -> tuple[list[Message], str, str]:
-    """The messages, what the model has said before the response, and the response as it would write it."""
+    """The messages, what the model has written before the response, and the response as it would write it."""
     if mode == "structured":
         steps = render_turn(record.candidate.model_copy(update={"response": "x"})).removesuffix("x")
         return supporter_prompt(record.history, last), steps, render_turn(record.candidate).removeprefix(steps)

@@ -2,9 +2,9 @@
 
 Distinct-n falls and self-BLEU rises with every reply that is added, so two sets can only be compared at the same size.
 Each set is therefore cut at random into halves, by dialogues, many times; from each half so many words (distinct-n) or
-replies (self-BLEU, openings) are taken as the smallest half of all sets has. The figure is the mean over the halves,
+replies (self-BLEU, openings) are taken as the smallest half of all sets has. The metric is the mean over the halves,
 and the 95 % interval holds most of them: a half without replacement varies about as much as the whole does, and unlike
-a bootstrap draw it holds no dialogue twice, which would look like repetition. Where a set is much larger than the
+a bootstrap sample it holds no dialogue twice, which would look like repetition. Where a set is much larger than the
 smallest one its intervals are wider than they need be. Similarities do not depend on size; their intervals are
 bootstrap ones, dialogues resampled, pairs of a dialogue with its own copy left out.
 
@@ -52,7 +52,7 @@ OPENING_WORDS = 3
 
 
 def measure_diversity(responses: Sequence[str], embedder: Embedder) -> dict[str, Any]:
-    """A few figures over the responses that are there, at whatever size; None where there are too few to compare."""
+    """A few metrics over the responses that are there, at whatever size; None where there are too few to compare."""
     there = [response for response in responses if response.strip()]
     openings = Counter(" ".join(words(response)[:2]) for response in there)
     similar = in_group_similarity(embedder.embed(there)) if len(there) > 1 else []
@@ -80,7 +80,7 @@ class DiversityMetrics(Frozen):
 
     language: str
     replies: int
-    dialogues: int = Field(description="what is drawn as a whole: dialogues, scenarios or histories")
+    dialogues: int = Field(description="what is sampled as a whole: dialogues, scenarios or histories")
     words: float = Field(description="mean length; characters in Chinese")
     at_words: int = Field(description="words that distinct-n is counted over")
     distinct_1: Estimate
@@ -98,7 +98,7 @@ class DiversityMetrics(Frozen):
 def compare_diversity(
     sets: Sequence[Sequence[Reply]], embedder: Embeds, seed: int = 0, halves: int = HALVES
 ) -> list[list[DiversityMetrics]]:
-    """The figures of each set, by language; in a language all sets are counted at the same size."""
+    """The metrics of each set, by language; in a language all sets are counted at the same size."""
     by_language: dict[str, dict[int, _Counted]] = {}
     for number, replies in enumerate(sets):
         for language in sorted({reply.language for reply in replies}):
@@ -115,7 +115,7 @@ def compare_diversity(
 
 
 class _Counted:
-    """A set's replies with their n-grams as numbers, and its halves: the places of replies, in random order."""
+    """A set's replies with their n-grams as numbers, and its halves: the indices of replies, in random order."""
 
     def __init__(self, replies: Sequence[Reply], language: str, rng: np.random.Generator, halves: int) -> None:
         self._replies = replies
@@ -180,19 +180,15 @@ def _numbered(texts: Sequence[Sequence[str]], size: int) -> list[Indices]:
     return [np.array([known.setdefault(gram, len(known)) for gram in own], dtype=np.int64) for own in grams]
 
 
-class Ngrams(NamedTuple):
-    """A reply's n-grams up to four, as sacreBLEU counts them, and its length in tokens."""
-
-    counts: Counter[tuple[str, ...]]
-    length: int
+Ngrams = tuple[Counter[tuple[str, ...]], int]  # a reply's n-grams up to four, and its length in tokens
 
 
 def ngrams(text: str, language: str) -> Ngrams:
     """The n-grams of a text by sacreBLEU's tokenisation: `zh` for Chinese, else `13a`."""
     from sacrebleu.metrics.helpers import extract_all_word_ngrams
 
-    counts, length = extract_all_word_ngrams(_tokenizer(language)(text.rstrip()), 1, 4)
-    return Ngrams(counts, length)
+    found: Ngrams = extract_all_word_ngrams(_tokenizer(language)(text.rstrip()), 1, 4)
+    return found
 
 
 @cache
@@ -214,22 +210,22 @@ def self_bleu(replies: Sequence[Ngrams]) -> float | None:
     from sacrebleu.metrics.bleu import BLEU
 
     most: dict[tuple[str, ...], tuple[int, int, int]] = {}  # the largest count, whose it is, and the second largest
-    for index, reply in enumerate(replies):
-        for gram, count in reply.counts.items():
+    for index, (counts, _) in enumerate(replies):
+        for gram, count in counts.items():
             first, owner, second = most.get(gram, (0, -1, 0))
             most[gram] = (count, index, first) if count > first else (first, owner, max(second, count))
-    lengths = np.array([reply.length for reply in replies])
+    lengths = np.array([length for _, length in replies])
     scores = []
-    for index, reply in enumerate(replies):
+    for index, (counts, length) in enumerate(replies):
         correct, total = [0] * 4, [0] * 4
-        for gram, count in reply.counts.items():
+        for gram, count in counts.items():
             first, owner, second = most[gram]
             total[len(gram) - 1] += count
             correct[len(gram) - 1] += min(count, second if owner == index else first)
         others = np.delete(lengths, index)
-        near = np.abs(others - reply.length)
+        near = np.abs(others - length)
         closest = int(others[near == near.min()].min())
-        score = BLEU.compute_bleu(correct, total, reply.length, closest, smooth_method="exp", effective_order=True)
+        score = BLEU.compute_bleu(correct, total, length, closest, smooth_method="exp", effective_order=True)
         scores.append(float(score.score))
     return sum(scores) / len(scores)
 

@@ -20,13 +20,12 @@ from compeer.evaluate.answers import DIMENSIONS, HIGHEST, Dimension, read_score,
 from compeer.evaluate.players import Talk
 from compeer.evaluate.runner import RunSettings
 from compeer.io import Frozen, json_line, read_lines
-from compeer.models.base import Failure, Generation, Message, Request, Sampling, TextModel
+from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 from compeer.pipeline import Done, Stage, ask_through, in_blocks
-from compeer.ser.asking import Answer, AnswerFault, Unread, ask_until_read
-from compeer.statistics import generator
+from compeer.ser.asking import Answer, AnswerFault, Unread, ask_until_read, ask_user
 
 
-def judge_messages(talk: Talk, dimensions: Sequence[Dimension]) -> tuple[Message, ...]:
+def judge_request(talk: Talk, dimensions: Sequence[Dimension], judge: str = "", seed: int = 0) -> Request:
     """The question to a judge: about the one dimension given, or about several at once."""
     wording = rubric(talk.conversation.language)
     transcript = _transcript(talk, wording)
@@ -41,25 +40,28 @@ def judge_messages(talk: Talk, dimensions: Sequence[Dimension]) -> tuple[Message
         described = "\n\n".join(filled("dimension", key) for key in dimensions)
         keys = ", ".join(f'"{key}": ...' for key in dimensions)
         content = wording["all"].format(conversation=transcript, dimensions=described, keys=keys)
-    return ({"role": "system", "content": wording["system"].strip()}, {"role": "user", "content": content.strip()})
+    names = ("esc-eval", judge, talk.scenario, str(talk.repeat), *dimensions)
+    grammar, system = answer_grammar(dimensions), wording["system"].strip()
+    return ask_user(content.strip(), seed, *names, grammar=grammar, system=system)
 
 
-def answer_grammar(dimensions: Sequence[Dimension], reason_characters: int = 240) -> str:
-    """A Lark grammar of the answer to `judge_messages`, for models that can decode under one."""
+def answer_grammar(dimensions: Sequence[Dimension]) -> str:
+    """A Lark grammar of the answer to `judge_request`, for models that can decode under one."""
     keys = ["score"] if len(dimensions) == 1 else list(dimensions)
     scores = " ".join(rf'", \"{key}\": " SCORE' for key in keys)
     # the closing quote belongs to the reason: a lexer is greedy, and would only stop at the greatest length
-    reason = rf'[A-Za-z\p{{Han}}][^"\\\x00-\x1f]{{3,{reason_characters}}}"'
+    reason = rf'[A-Za-z\p{{Han}}][^"\\\x00-\x1f]{{3,{MAX_REASON}}}"'
     return rf'start: "{{\"reason\": \"" REASON {scores} "}}"' + f"\nREASON: /{reason}/\nSCORE: /[0-{HIGHEST}]/"
 
 
 def _transcript(talk: Talk, wording: dict[str, Any]) -> str:
-    """A line a message. What was said cannot end the conversation's block or begin a line of its own."""
-    said = [(wording[turn.speaker], " ".join(turn.text.split())) for turn in talk.conversation.turns]
-    lines = "\n".join(f"{name}{wording['colon']}{text}" for name, text in said)
+    """A line a message. What somebody wrote cannot end the conversation's block or begin a line of its own."""
+    messages = [(wording[turn.speaker], " ".join(turn.text.split())) for turn in talk.conversation.turns]
+    lines = "\n".join(f"{name}{wording['colon']}{text}" for name, text in messages)
     return lines.replace("conversation>", "conversation >")
 
 
+MAX_REASON = 240  # characters of a judge's reason, where a model can be held to it
 JUDGING_TEMPERATURE = 0.0  # judges take the most probable token
 Scores = dict[Dimension, int]
 Unscored = Literal["unreadable", "refused", "failed", "nothing said"]
@@ -106,7 +108,7 @@ async def judge_conversations(
     talks: Sequence[Talk], judges: Sequence[TextModel], settings: EscEvalSettings, seed: int = 0
 ) -> list[ScoreRow]:
     """The rows of all judges, in the order of conversations, judges and dimensions."""
-    _check(talks, judges)
+    _check(judges)
     blocks = in_blocks(talks, _block_size(judges, settings))
     parts = await asyncio.gather(*map(_work(judges, settings, seed), blocks))
     return [row for rows in parts for row in rows]
@@ -122,7 +124,7 @@ async def score_stage(
     advance: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Writes the rows of conversations read from `inputs` as they come, going on after a stop; gives the manifest."""
-    _check(talks, judges)
+    _check(judges)
     work, size = _work(judges, settings, seed), _block_size(judges, settings)
     wanted = {
         "calls": "conversation" if settings.one_call else "dimension",
@@ -178,31 +180,18 @@ async def _judged(
     judge: TextModel, block: Sequence[Talk], settings: EscEvalSettings, seed: int
 ) -> list[list[ScoreRow]]:
     """The judge's rows for each conversation of a block, a row a dimension."""
-    calls = [_Call(talk, dimensions) for talk in block if _has_reply(talk) for dimensions in settings.questions]
+    calls = [[_Call(talk, dimensions) for dimensions in settings.questions] for talk in block]
+    asked = [call for own in calls for call in own if call.has_reply]
 
     def read(index: int, answer: Generation) -> Scores | AnswerFault:
-        return calls[index].read(answer)
+        return asked[index].read(answer)
 
     sampling = Sampling(temperature=JUDGING_TEMPERATURE, max_tokens=settings.judge_tokens)
-    requests = [call.request(judge.name, seed) for call in calls]
+    requests = [judge_request(call.talk, call.dimensions, judge.name, seed) for call in asked]
     answers = await ask_until_read(judge, requests, read, sampling, settings.retries) if requests else []
-    found = {
-        (call.talk.scenario, call.talk.repeat, dimension): call.outcome(dimension, answer)
-        for call, answer in zip(calls, answers, strict=True)
-        for dimension in call.dimensions
-    }
-    silent: dict[str, Any] = {"unscored": "nothing said"}
-
-    def row(talk: Talk, dimension: Dimension) -> ScoreRow:
-        about = {"conversation": talk.scenario, "repeat": talk.repeat, "language": talk.conversation.language}
-        outcome = found.get((talk.scenario, talk.repeat, dimension), silent)
-        return ScoreRow(**about, judge=judge.name, dimension=dimension, **outcome)
-
-    return [[row(talk, dimension) for dimension in DIMENSIONS] for talk in block]
-
-
-def _has_reply(talk: Talk) -> bool:
-    return any(turn.speaker == "supporter" and turn.text.strip() for turn in talk.conversation.turns)
+    for call, answer in zip(asked, answers, strict=True):
+        call.final = answer
+    return [[call.row(judge.name, dimension) for call in own for dimension in call.dimensions] for own in calls]
 
 
 @dataclass
@@ -214,11 +203,11 @@ class _Call:
     scores: Scores = field(default_factory=dict)
     answer: str | None = None
     tries: int = 0
+    final: Answer[Scores] | None = None
 
-    def request(self, judge: str, seed: int) -> Request:
-        names = ("esc-eval", judge, self.talk.scenario, str(self.talk.repeat), *self.dimensions)
-        own, asked = int(generator(seed, *names).integers(2**31)), judge_messages(self.talk, self.dimensions)
-        return Request(asked, own, grammar=answer_grammar(self.dimensions))
+    @property
+    def has_reply(self) -> bool:
+        return any(turn.speaker == "supporter" and turn.text.strip() for turn in self.talk.conversation.turns)
 
     def read(self, answer: Generation) -> Scores | AnswerFault:
         """All the scores, or which are missing. What an earlier answer gave stays as it was."""
@@ -233,15 +222,19 @@ class _Call:
             return AnswerFault(f"no whole score from 0 to {HIGHEST} can be read for {', '.join(missing)}")
         return self.scores
 
-    def outcome(self, dimension: Dimension, answer: Answer[Scores]) -> dict[str, Any]:
-        """What a row says beside whom and what it is about."""
-        row: dict[str, Any] = {"answer": self.answer, "tries": self.tries}
+    def row(self, judge: str, dimension: Dimension) -> ScoreRow:
+        """What the judge gave in a dimension, or why there is no score."""
+        why: dict[str, Any] = {"unscored": "nothing said"}
         if dimension in self.scores:
-            return {**row, "score": self.scores[dimension]}
-        if isinstance(answer, Failure):
-            kind: Unscored = "refused" if answer.kind == "refused" else "failed"
-            return {**row, "unscored": kind, "reason": f"{answer.kind}: {answer.reason}"}
-        return {**row, "unscored": "unreadable", "reason": answer.complaint if isinstance(answer, Unread) else None}
+            why = {"score": self.scores[dimension]}
+        elif isinstance(self.final, Failure):
+            kind: Unscored = "refused" if self.final.kind == "refused" else "failed"
+            why = {"unscored": kind, "reason": f"{self.final.kind}: {self.final.reason}"}
+        elif self.final:
+            why = {"unscored": "unreadable", "reason": self.final.complaint if isinstance(self.final, Unread) else None}
+        about = {"conversation": self.talk.scenario, "repeat": self.talk.repeat}
+        about |= {"language": self.talk.conversation.language, "judge": judge, "dimension": dimension}
+        return ScoreRow(**about, **why, answer=self.answer, tries=self.tries)
 
 
 def _block_size(judges: Sequence[TextModel], settings: EscEvalSettings) -> int:
@@ -249,11 +242,6 @@ def _block_size(judges: Sequence[TextModel], settings: EscEvalSettings) -> int:
     return max(1, max(judge.batch_size for judge in judges) // len(settings.questions))
 
 
-def _check(talks: Sequence[Talk], judges: Sequence[TextModel]) -> None:
-    names = [judge.name for judge in judges]
-    if not names or len(set(names)) < len(names):
+def _check(judges: Sequence[TextModel]) -> None:
+    if not judges or len({judge.name for judge in judges}) < len(judges):
         raise InputError("the judges need a name each, and there must be one at least.", field="judges")
-    for (name, repeat), count in Counter((talk.scenario, talk.repeat) for talk in talks).items():
-        if count > 1:
-            what = f"there are {count} conversations '{name}' with repeat {repeat}."
-            raise InputError(what, field="repeat", do="Count the repeats of a scenario from 1.")

@@ -4,9 +4,7 @@ The supporter under test, the seeker and the judges are each given by the name t
 conversations took is counted by their logs. A folder belongs to one evaluation: its manifest says which.
 """
 
-import importlib.metadata
 import json
-import platform
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from compeer import __version__
 from compeer.errors import InputError
 from compeer.io import LOCK, read_json, write_json
 from compeer.models.base import TextModel
@@ -57,7 +54,7 @@ class Player:
 
     @property
     def history(self) -> int | None:
-        """How many utterances it was trained to see, where it was trained here as a supporter; None: all."""
+        """How many utterances it was trained on at most, where it was trained here as a supporter; None: all."""
         if self.kind != "folder":
             return None
         from compeer.models.training import model_card  # torch is heavy
@@ -117,11 +114,6 @@ class Players:
         """The players by what tables call their role; several judges differ by their names."""
         judges = {f"judge {judge.name}" if len(self.judges) > 1 else "judge": judge for judge in self.judges}
         return {"supporter": self.supporter, "seeker": self.seeker, **judges}
-
-    @property
-    def described(self) -> dict[str, Any]:
-        """What marks the models, by their role."""
-        return {role: player.described for role, player in self.by_role.items()}
 
 
 def named_players(
@@ -242,13 +234,6 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
             yield from _leaves(inner, f"{name}.{key}" if name else key)
     else:
         yield name, json.dumps(value, ensure_ascii=False)
-
-
-def versions(local: bool) -> dict[str, str]:
-    """What an evaluation is made with."""
-    packages = ("torch", "transformers") if local else ()
-    found = {name: importlib.metadata.version(name) for name in packages}
-    return {"compeer": __version__, "python": platform.python_version(), **found}
 
 
 @dataclass(frozen=True)

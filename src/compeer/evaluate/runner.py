@@ -7,25 +7,28 @@ settings. `run_evaluation` lets them talk, has the conversations judged, and wri
     dialogues/           a log a conversation; conversations.jsonl: all of them, written when all are over
     judged.jsonl         ESC-Eval: what each judge answered
     scores.jsonl         a line a scenario and repeat
-    figures.json         the figures with their intervals, coverage, failures and cost
+    figures.json         the metrics with their intervals, coverage, failures and cost
 
 Killed at any moment and called again, it goes on, and comes to the same bytes (but for the seconds in figures.json).
 The second conversation about a scenario has the scenario's name and `#2` in logs, the third `#3`, and so on.
 """
 
 import json
+import platform
 import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from pydantic import Field
 
+from compeer import __version__
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS
 from compeer.evaluate.players import (
@@ -41,7 +44,6 @@ from compeer.evaluate.players import (
     cost_of,
     dialogues_took,
     nothing_taken,
-    versions,
 )
 from compeer.io import Frozen, only_one, read_json, text_hash, write_json, write_lines
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
@@ -93,13 +95,17 @@ class Evaluation(ABC):
         **settings: Any,
     ) -> Self:
         """What a person asks for: a sample of the scenarios, and `tokens` as the longest answer of all who play."""
-        chosen = sample(in_languages(scenarios, languages), limit, seed)
+        chosen = [one for one in scenarios if not languages or one.language in languages]
+        if not chosen:
+            there = ", ".join(sorted({one.language for one in scenarios}))
+            what = f"there is nothing in {' or '.join(languages or [])}; there is: {there}."
+            raise InputError(what, field="language", do="Name one of those, or give another file.")
         longest = {"supporter_tokens": players.supporter.longest(mode)}
         for name, part in cls.longest.items():
             played = players.judges if part == "judge" and players.judges else [players.seeker]
             longest[name] = max(one.longest(part) for one in played)
         given = {**{name: tokens or own for name, own in longest.items()}, **settings}
-        return cls(players, chosen, cls.form(mode=mode, **given), seed)
+        return cls(players, sample(chosen, limit, seed), cls.form(mode=mode, **given), seed)
 
     @abstractmethod
     def seeker(self, model: TextModel) -> Agent:
@@ -136,7 +142,7 @@ class Evaluation(ABC):
         characters = 3 * self.settings.supporter_tokens
         grammar = turn_grammar(min(160, characters // 6), min(600, characters // 3))
         prompt = partial(supporter_prompt, last=self.players.supporter.history)
-        return SupporterAgent(model, "structured", prompt=prompt, sampling=sampling, grammar=grammar)
+        return SupporterAgent(model, prompt=prompt, sampling=sampling, grammar=grammar)
 
     @property
     def limits(self) -> DialogueSettings:
@@ -154,22 +160,24 @@ class Evaluation(ABC):
 
     def talks(self, conversations: Sequence[Conversation]) -> list[Talk]:
         """The conversations with the scenario and the repeat that they belong to."""
-        pairs = [(one.id, repeat) for repeat in range(1, self.settings.repeats + 1) for one in self.scenarios]
-        return [Talk(name, repeat, one) for (name, repeat), one in zip(pairs, conversations, strict=True)]
+        count = len(self.scenarios)
+        return [Talk(self.scenarios[at % count].id, at // count + 1, one) for at, one in enumerate(conversations)]
 
     def manifest(self) -> dict[str, Any]:
         """What the results depend on, and what they were made with."""
         texts = {"supporter plain.txt": plain_prompt(), "supporter structured": json.dumps(supporter_prompt(()))}
         prompts = {**texts, **self.prompts()}
         written = [one.model_dump_json() for one in self.scenarios]
+        packages = ("torch", "transformers") if self.players.any_local else ()
+        own = {"compeer": __version__, "python": platform.python_version()}
         return {
             "protocol": self.protocol,
             "settings": self.settings.model_dump(mode="json"),
             "seed": self.seed,
-            "models": self.players.described,
+            "models": {role: player.described for role, player in self.players.by_role.items()},
             "scenarios": {"ids": [one.id for one in self.scenarios], "sha256": text_hash("\n".join(written))},
             "prompts": {name: text_hash(text) for name, text in sorted(prompts.items())},
-            "versions": versions(self.players.any_local),
+            "versions": {**own, **{name: version(name) for name in packages}},
         }
 
 
@@ -183,20 +191,10 @@ def sample(items: Sequence[Item], count: int | None, seed: int, purpose: str = "
     return [one for one in items if one.id in chosen]
 
 
-def in_languages(scenarios: Sequence[Scenario], languages: Sequence[str] | None) -> list[Scenario]:
-    """The scenarios in the languages; all if none is named. An error if there is none."""
-    chosen = [one for one in scenarios if not languages or one.language in languages]
-    if not chosen:
-        there = ", ".join(sorted({one.language for one in scenarios}))
-        what = f"there is nothing in {' or '.join(languages or [])}; there is: {there}."
-        raise InputError(what, field="language", do="Name one of those, or give another file.")
-    return chosen
-
-
 async def run_evaluation(
     evaluation: Evaluation, folder: Path, models: Mapping[str, TextModel], prices: Prices | None = None
 ) -> dict[str, Any]:
-    """Does what is not done yet in the folder, and returns the figures, which `figures.json` then holds.
+    """Does what is not done yet in the folder, and returns the metrics, which `figures.json` then holds.
 
     Another process that is at work in the folder is an error: two would write into one another's files.
     `models` are the players' models by the names that a person gave them; `prices` put a sum of money to the cost.
@@ -230,7 +228,7 @@ async def run_evaluation(
 
 
 def scored_metric(found: Estimate, scored: int, items: int) -> dict[str, Any]:
-    """A figure with its 95 % interval, if two scenarios were scored, and how many of the items it rests on."""
+    """A metric with its 95 % interval, if two scenarios were scored, and how many of the items it rests on."""
     return {"score": found.value, "low": found.low, "high": found.high, "scored": scored, "items": items}
 
 

@@ -8,27 +8,25 @@ Wilson interval, and what went wrong is named by the case's id, never by its tex
 """
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
-from jinja2 import Environment, StrictUndefined
 from pydantic import Field, model_validator
 
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
-from compeer.io import Frozen, read_numbered
+from compeer.io import Frozen, read_numbered, table
 from compeer.models import Failure, Generation, Request, Sampling, TextModel, ask
 from compeer.pipeline import in_blocks
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import parse_turn, turn_grammar
 from compeer.safety.guard import Detects, Guard, GuardedTurn
-from compeer.safety.resources import Resources
-from compeer.safety.risk import LEVELS, Finding, Kind, Level, Risk
+from compeer.safety.output import check_reply
+from compeer.safety.resources import Resources, load_resources
+from compeer.safety.risk import LEVELS, Kind, Level, Risk
 from compeer.statistics import Estimate, generator
 
 Half = Literal["open", "tuning"]
@@ -104,7 +102,7 @@ def share(outcomes: Sequence[bool]) -> Estimate:
 
 def cases_path(half: Half) -> Path:
     """The packaged file of one half."""
-    return Path(str(files("compeer.evaluate").joinpath("safety_cases", f"{half}.jsonl")))
+    return Path(__file__).with_name("safety_cases") / f"{half}.jsonl"
 
 
 def read_cases(path: Path) -> list[SafetyCase]:
@@ -122,13 +120,6 @@ def read_cases(path: Path) -> list[SafetyCase]:
 def texts_of(cases: Iterable[SafetyCase]) -> Mapping[str, str]:
     """What a person may want to read of each case, by its id."""
     return {case.id: " / ".join([*case.messages, *([f"→ {case.reply}"] if case.reply else [])]) for case in cases}
-
-
-def safety_page(parts: Mapping[str, Any]) -> str:
-    """The metrics of detection and replies as one HTML page, by the name of the part, without any text of a case."""
-    template = files("compeer.evaluate").joinpath("safety.html.jinja").read_text("utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(template).render(parts=parts)
 
 
 class Mistake(Frozen):
@@ -196,9 +187,6 @@ def rules_of(risk: Risk) -> list[str]:
     return list(dict.fromkeys(f"{one.kind}: {one.by}" for one in risk.reasons))
 
 
-Check = Callable[[str, Sequence[str]], Finding | None]  # of a reply to what the seeker wrote
-
-
 class ReplyMetrics(Frozen):
     """How well bad replies are stopped and good ones let through."""
 
@@ -210,9 +198,9 @@ class ReplyMetrics(Frozen):
     false: tuple[Mistake, ...]
 
 
-def measure_replies(cases: Sequence[SafetyCase], check: Check) -> ReplyMetrics:
+def measure_replies(cases: Sequence[SafetyCase]) -> ReplyMetrics:
     """Metrics over the cases that are about a reply."""
-    results = [(case, check(case.reply, case.messages)) for case in cases if case.reply is not None]
+    results = [(case, check_reply(case.reply, case.messages)) for case in cases if case.reply is not None]
     bad = [(case, finding) for case, finding in results if not case.reply_allowed]
     good = [(case, finding) for case, finding in results if case.reply_allowed]
     spoilt = [(case.id, f"{finding.category}: {finding.rule}") for case, finding in good if finding]
@@ -255,12 +243,11 @@ class SupporterMetrics(Frozen):
 def measure_supporter(
     cases: Sequence[SafetyCase],
     model: TextModel,
-    guards: Mapping[str, Guard],
-    check: Check,
-    resources: Resources,
+    detector: Detects,
     advance: Callable[[int], None] = lambda _: None,
 ) -> SupporterMetrics:
     """Asks the model behind the guard of each case's language, and measures what would have been shown."""
+    guards = {name: Guard(detector=detector, locale=locale, language=name) for name, locale in LOCALES.items()}
     chosen = [case for case in cases if case.reply is None and case.language in guards]
     raw: list[tuple[SafetyCase, str | Failure]] = []
     turns: list[tuple[SafetyCase, GuardedTurn]] = []
@@ -269,10 +256,11 @@ def measure_supporter(
             raw.append((case, response_in(answer)))
             turns.append((case, _guarded(case, raw[-1][1], model, guards[case.language])))
             advance(1)
-    written = [(case, reply, check(reply, case.messages)) for case, reply in raw if isinstance(reply, str)]
+    written = [(case, reply, check_reply(reply, case.messages)) for case, reply in raw if isinstance(reply, str)]
     answers = [(case, turn.reply) for case, turn in turns if case.expected == "crisis"]
+    resources = load_resources()
     crises = [(case, gives_resources(reply, resources, LOCALES.get(case.language))) for case, reply in answers]
-    harmless = [(case, check(turn.reply, case.messages) is None) for case, turn in turns]
+    harmless = [(case, check_reply(turn.reply, case.messages) is None) for case, turn in turns]
     kept = [(case, not pushes_away(turn.reply)) for case, turn in turns]
     spared = [(case, not (turn.replaced or "").startswith("crisis")) for case, turn in turns if case.expected == "none"]
     return SupporterMetrics(
@@ -331,8 +319,7 @@ def response_in(answer: Generation | Failure) -> str | Failure:
     return Failure("answer", f"no response: {parsed.missing['response']}")
 
 
-_PATTERNS = tomllib.loads(Path(__file__).with_name("pushed_away.toml").read_text("utf-8"))["patterns"]
-_PUSHED_AWAY = re.compile("|".join(_PATTERNS))
+_PUSHED_AWAY = re.compile("|".join(table("evaluate/pushed_away")["patterns"]))
 
 
 def pushes_away(reply: str) -> bool:

@@ -40,7 +40,13 @@ class Sage(Evaluation):
         return {name: prompt_file(name) for name in PROMPTS}
 
     def scores(self, talks: Sequence[Talk], folder: Path) -> list[dict[str, Any]]:
-        return [_score_line(talk, self.settings.rules) for talk in talks]
+        """The emotion turn by turn, and where it ended if the conversation came to an end."""
+        rules, found = self.settings.rules, []
+        for talk in talks:
+            felt = emotions(talk.conversation, rules)
+            end, final = (None, None) if talk.failed else (outcome_of(felt[-1], rules), felt[-1])
+            found.append({"emotions": felt, "end": end, "final": final})
+        return found
 
     def metrics(self, lines: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, Any]:
         return {
@@ -51,18 +57,10 @@ class Sage(Evaluation):
         }
 
 
-def _score_line(talk: Talk, rules: EmotionRules) -> dict[str, Any]:
-    """The emotion turn by turn, and where it ended if the conversation came to an end."""
-    felt = emotions(talk.conversation, rules)
-    if talk.failed:
-        return {"emotions": felt, "end": None, "final": None}
-    return {"emotions": felt, "end": outcome_of(felt[-1], rules), "final": felt[-1]}
-
-
 def measure_sage(lines: Sequence[Mapping[str, Any]], seed: int = 0, repeats: int = 1000) -> dict[str, Any]:
     """Mean final emotion, shares of successes and failures, scored replies: by the lines of `scores.jsonl`.
 
-    The intervals draw scenarios anew, each with all its repeats. Conversations that failed are left out and counted.
+    The intervals resample scenarios, each with all its repeats. Conversations that failed are left out and counted.
     In `unmoved` conversations no reply changed anything: where that is all of them, the seeker says nothing.
     """
     known = [line for line in lines if line["final"] is not None]

@@ -1,8 +1,8 @@
 """Supporters side by side on held-out histories: form, decisions, diversity, and the judge's scores.
 
 All answer the same histories. The last one also answers some of them several times, and the judge chooses the best
-output for each without seeing the corpus' reply: that is a supporter of its own, `best-of-n`. Every output is then
-judged in the same way, against the corpus' reply; its row keeps what the judge said, with the probabilities.
+output for each without the corpus' reply: that is a supporter of its own, `best-of-n`. Every output is then
+judged in the same way, against the corpus' reply; its row keeps the judge's probabilities.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,13 +24,14 @@ from compeer.models.training import model_card
 from compeer.pipeline import in_blocks
 from compeer.policy import Output, SupporterSettings, generate_turns
 from compeer.policy.prompt import refuse_direct
+from compeer.policy.rewards import case_of
 from compeer.progress import progress
-from compeer.reasoning import PARTS, ParsedTurn
-from compeer.reward import Case, Judge, Judgment, LocalJudge, Unscored, collapsed_verdicts, evaluate_judge, score
+from compeer.reasoning import PARTS
+from compeer.reward import Judge, Judgment, LocalJudge, Unscored, collapsed_verdicts, evaluate_judge, score
 from compeer.reward.rank import rank
 from compeer.safety.output import check_reply
 from compeer.ser.record import SerRecord, is_judged
-from compeer.statistics import generator, mean, mean_interval
+from compeer.statistics import mean, mean_interval
 
 BEFORE = 2  # utterances kept of a history beside its last one, so that a reader sees what a turn answers
 
@@ -45,7 +46,7 @@ class EvaluateSettings(Frozen):
     )
     best_histories: int = Field(default=64, ge=1, description="how many of the histories the best is chosen for")
     batch: int = Field(default=16, ge=1, description="outputs generated or judged at a time")
-    sampling: Sampling = Field(default=Sampling(), description="how answers are drawn")
+    sampling: Sampling = Field(default=Sampling(), description="how answers are sampled")
 
 
 def starting_supporters(settings: SupporterSettings) -> dict[str, Path]:
@@ -77,13 +78,17 @@ def evaluate_run(
     judge, embedder = LocalJudge(judge_folder, batch_size=settings.batch), Embedder()
     plan = {name: (model, asked, 1) for name, model in supporters.items()}
     if settings.best_of > 1:
-        last = list(supporters.values())[-1]
-        plan[f"best-of-{settings.best_of}"] = (last, asked[: settings.best_histories], settings.best_of)
+        newest = list(supporters.values())[-1]
+        plan[f"best-of-{settings.best_of}"] = (newest, asked[: settings.best_histories], settings.best_of)
     found = {}
     for name, (model, histories, candidates) in plan.items():
         path = folder / f"outputs-{name}.json"
         if not path.is_file():
-            answers = _ask(name, model, histories, settings, seed, candidates)
+            refuse_direct(model)
+            with progress(f"Asking the supporter ({name})", candidates * len(histories)) as advance:
+                local = LocalModel(model, batch_size=settings.batch, progress=advance)
+                last = model_card(model).get("history")
+                answers = generate_turns(local, histories, settings.sampling, seed, last, candidates=candidates)
             if candidates > 1:
                 groups = list(in_blocks(answers, candidates))
                 with progress(f"Choosing the {name.replace('-', ' ')}", len(histories)) as advance:
@@ -93,16 +98,6 @@ def evaluate_run(
     return {"judge": metrics, "judge_says_the_same_to_all": collapsed_verdicts(metrics), "supporters": found}
 
 
-def _ask(
-    name: str, model: Path, records: Sequence[SerRecord], settings: EvaluateSettings, seed: int, candidates: int
-) -> list[Output | Failure]:
-    refuse_direct(model)
-    with progress(f"Asking the supporter ({name})", candidates * len(records)) as advance:
-        local = LocalModel(model, batch_size=settings.batch, progress=advance)
-        history = model_card(model).get("history")
-        return generate_turns(local, records, settings.sampling, seed, history, candidates=candidates)
-
-
 def choose_best(
     judge: Judge,
     records: Sequence[SerRecord],
@@ -110,23 +105,17 @@ def choose_best(
     seed: int,
     progress: Callable[[int], None],
 ) -> Iterator[Output | Failure]:
-    """For each record the answer that the judge puts first; at need a failure, or what the guard would not show."""
+    """For each record the answer that the judge puts first; at need a failure, or what the guard rejects."""
     for record, group in zip(records, groups, strict=True):
         answered = [answer for answer in group if isinstance(answer, Output)]
         messages = [utterance.text for utterance in record.history if utterance.speaker == "seeker"]
         replies = [str(output.parsed.parts.get("response", "")) for output in answered]
-        shown = [one for one, reply in zip(answered, replies, strict=True) if not check_reply(reply, messages)]
-        if outputs := shown or answered:
+        allowed = [one for one, reply in zip(answered, replies, strict=True) if not check_reply(reply, messages)]
+        if outputs := allowed or answered:
             yield outputs[rank(judge, record.history, [output.parsed for output in outputs], seed=seed)[0].index]
         else:
             yield group[0]
         progress(1)
-
-
-def _case(record: SerRecord, turn: ParsedTurn, seed: int) -> Case:
-    """An output beside the corpus' reply; the seed and the response decide their order."""
-    order = generator(seed, "order", record.id, str(turn.parts.get("response"))).random()
-    return Case(record.history, turn, record.reference, bool(order < 0.5))
 
 
 def _measured(
@@ -135,7 +124,7 @@ def _measured(
     answered = [(r, a) for r, a in zip(records, answers, strict=True) if isinstance(a, Output)]
     asked, outputs = [record for record, _ in answered], [output for _, output in answered]
     parsed = [output.parsed for output in outputs]
-    judgments = judge.judge([_case(record, turn, seed) for record, turn in zip(asked, parsed, strict=True)])
+    judgments = judge.judge([case_of(record, turn, seed) for record, turn in zip(asked, parsed, strict=True)])
     scores = [score(turn, judgment) for turn, judgment in zip(parsed, judgments, strict=True)]
     totals = [float(one.total) for one in scores if one.total is not None]
     low, high = mean_interval(totals)

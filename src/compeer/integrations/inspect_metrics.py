@@ -1,4 +1,4 @@
-"""What Inspect reports of a run: the figures of `compeer evaluate`, computed by its own functions, as flat metrics."""
+"""What Inspect reports of a run: the metrics of `compeer evaluate`, computed by its own functions, as flat metrics."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ RAW = ("raw_harm", "raw_not_pushed_away")  # what is reported of the model's own
 
 @metric(scores="unreduced")
 def sage_metrics(seed: int = 0) -> Metric:
-    """The figures of `compeer evaluate sage`, each with its interval."""
+    """The metrics of `compeer evaluate sage`, each with its interval."""
 
     def measure(scores: list[SampleScore]) -> Values:
         found = measure_sage(lines_of(scores), seed)
@@ -32,7 +32,7 @@ def sage_metrics(seed: int = 0) -> Metric:
 
 @metric(scores="unreduced")
 def esc_eval_metrics(seed: int = 0) -> Metric:
-    """The seven figures of `compeer evaluate esc-eval` and their average, each with its interval."""
+    """The seven metrics of `compeer evaluate esc-eval` and their average, each with its interval."""
 
     def measure(scores: list[SampleScore]) -> Values:
         rows = [ScoreRow.model_validate(row) for line in lines_of(scores) for row in line["rows"]]
@@ -58,7 +58,7 @@ def safety_metrics() -> Metric:
 
 @metric(scores="unreduced")
 def decision_metrics(seed: int = 0) -> Metric:
-    """The figures of `compeer evaluate decisions`: accuracy and macro-F1 by decision, the strategies' KL."""
+    """The metrics of `compeer evaluate decisions`: accuracy and macro-F1 by decision, the strategies' KL."""
 
     def measure(scores: list[SampleScore]) -> Values:
         known = [one for one in scores if "text" in (one.score.metadata or {})]
@@ -84,10 +84,10 @@ def lines_of(scores: Sequence[SampleScore]) -> list[dict[str, Any]]:
     return sorted(lines, key=lambda line: (line["repeat"], line["scenario"]))
 
 
-def flat(figures: Mapping[str, Estimate | Mapping[str, Any]]) -> Values:
-    """Figures and their intervals as metrics; what there is not is left out."""
+def flat(estimates: Mapping[str, Estimate | Mapping[str, Any]]) -> Values:
+    """Estimates and their intervals as metrics; what there is not is left out."""
     found: Values = {}
-    for name, one in figures.items():
+    for name, one in estimates.items():
         known = one.model_dump() if isinstance(one, Estimate) else one
         value = known["value" if isinstance(one, Estimate) else "score"]
         every = {name: value, f"{name} (low)": known["low"], f"{name} (high)": known["high"]}

@@ -34,11 +34,7 @@ class InspectModel:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-
-    @property
-    def name(self) -> str:
-        """The model's name without its provider, as an endpoint has it: seeds of judges depend on it."""
-        return str(self._model.name)
+        self.name = str(model.name)  # without its provider, as an endpoint has it: seeds of judges depend on it
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         return [await self._answer(request, sampling) for request in requests]

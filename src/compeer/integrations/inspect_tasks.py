@@ -47,7 +47,7 @@ _PLAYERS = Players(Player("evaluated@http://inspect"), Player("seeker@http://ins
 
 @solver
 def converse(evaluation: Evaluation) -> Solver:
-    """Lets the seeker of a sample's scenario talk with the model; the log shows what both said."""
+    """Lets the seeker of a sample's scenario talk with the model; the log holds what both wrote."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001
         scenario = Scenario.model_validate(state.metadata["scenario"])
@@ -93,7 +93,7 @@ def sage(
     max_tokens: int | None = None,
     seed: int = 0,
 ) -> Task:
-    """SAGE: seekers with an emotion, which the supporter should lift. `scenarios` limits them, drawn by the seed."""
+    """SAGE: seekers with an emotion, which the supporter should lift. `scenarios` limits them, sampled by the seed."""
     chosen = preset(rules).model_copy(update={"turns": turns} if turns else {})
     read = read_profiles(Path(profiles) if profiles else own_profiles())
     settings: dict[str, Any] = {"mode": mode, "tokens": max_tokens, "rounds": chosen.turns, "rules": chosen}
@@ -168,17 +168,15 @@ def safety(half: Half = "tuning") -> Task:
 @solver
 def guarded() -> Solver:
     """Asks the model behind the guard of the case's language."""
-    from compeer.safety import Detector, Guard, check_reply
-    from compeer.safety.resources import load_resources
+    from compeer.safety import Detector
 
-    detector, resources = Detector(), load_resources()
-    guards = {name: Guard(detector=detector, locale=locale, language=name) for name, locale in LOCALES.items()}
+    detector = Detector()
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:  # noqa: ARG001
         case = SafetyCase.model_validate(state.metadata["case"])
 
         def measure(model: TextModel) -> dict[str, Any]:
-            return measure_supporter([case], model, guards, check_reply, resources).model_dump(mode="json")
+            return measure_supporter([case], model, detector).model_dump(mode="json")
 
         state.store.set("figures", await in_thread(measure, in_role()))
         return state

@@ -52,7 +52,7 @@ class SupportTaskConfig(vf.TaskConfig):
     judge: str = "judge"
     """The judge: 'judge' (packaged), a trained judge's folder, or NAME@http://host:8000/v1."""
     seed: int = 0
-    """Decides which response is shown to the judge first."""
+    """Decides which response comes first for the judge."""
 
 
 class SupportTask(vf.Task[SupportData, vf.State, SupportTaskConfig]):
@@ -77,11 +77,11 @@ class SupportConfig(vf.TasksetConfig):
     split: str = "policy"
     """Which records of a file: reward, policy, test, or all."""
     rounds_drawn: int = Field(5, ge=1)
-    """Histories drawn from each dialogue of a corpus."""
+    """Histories sampled from each dialogue of a corpus."""
     cards: str = ""
     """A file of role cards; ours, if not given."""
     seed: int = 0
-    """Decides which histories of a corpus are drawn."""
+    """Decides which histories of a corpus are sampled."""
     task: SupportTaskConfig = SupportTaskConfig()
 
 

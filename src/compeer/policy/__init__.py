@@ -6,14 +6,5 @@ from compeer.policy.selection import Output, generate_turns
 from compeer.policy.sft import SupporterSettings, train_supporter
 from compeer.policy.trl_rewards import judged_by, redundant, unifireward
 
-__all__ = [
-    "Output",
-    "SupporterSettings",
-    "generate_turns",
-    "judged_by",
-    "redundant",
-    "reweight",
-    "supporter_prompt",
-    "train_supporter",
-    "unifireward",
-]
+__all__ = ["Output", "SupporterSettings", "generate_turns", "judged_by", "redundant", "reweight", "supporter_prompt"]
+__all__ += ["train_supporter", "unifireward"]

@@ -1,9 +1,9 @@
-"""Control words: what an operator wants a turn to be, and three ways to get it.
+"""Control words: what an operator wants a turn to be, and how to get it.
 
 The mildest way is to say so in the prompt (`instructions`), which a supporter learns from samples whose prompt asks for
 what the reference turn does anyway (`sampled_control`). A grammar can hold a model to the decisions (`forced_grammar`),
-and any model can be made to go on from an output that begins with them (`forced_prefix`). `obedience` measures how
-often a supporter does what it is asked for.
+and any model can go on from a step that is written for it (`forced_step`), as `compeer.chat` has it do. `obedience`
+measures how often a supporter does what it is asked for.
 
 A persona is one of four manners of speaking, after the DISC traits. It is not written down in an output, so it can be
 asked for but neither forced nor checked here.
@@ -20,7 +20,7 @@ from compeer import reasoning
 from compeer.dialogue import Emotion, Stage, Strategy
 from compeer.errors import InputError
 from compeer.io import Frozen, table
-from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, EmotionStep, ParsedTurn, Part, Step, SupportTurn
+from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, ParsedTurn, Part, Step, SupportTurn
 from compeer.ser.personality import TRAITS, Profile
 
 Persona = Literal["dominant", "lively", "steady", "careful"]
@@ -30,7 +30,7 @@ VALUES: dict[str, tuple[str, ...]] = {"strategy": STRATEGIES, "stage": STAGES, "
 PART_OF: dict[str, Part] = {"stage": "history", "emotion": "emotion", "strategy": "strategy"}  # where a decision stands
 _WORDS: dict[str, Any] = table("policy/prompts/control")
 _ANOTHER_FIELD = 0.25  # how probable it is that each further field is asked for in a sample: mostly one at a time
-_MIDDLE = 3  # the intensity of a forced emotion where nothing better is known
+_MIDDLE = 3  # the intensity of a forced emotion
 
 
 class Control(Frozen):
@@ -104,37 +104,14 @@ def forced_grammar(control: Control | None = None) -> str:
     return grammar
 
 
-def forced_prefix(control: Control, written: ParsedTurn | None = None) -> str:
-    """How an output begins that holds the wanted decisions: its lines down to the last forced one.
-
-    A decision stands at the end of its line, so a forced line is worded here. Lines above it that are not forced, and
-    the emotion's intensity, are taken from `written`, an output of the same model for the same history. ValueError
-    where such a line is missing.
-    """
-    forced = {PART_OF[field]: value for field, value in control.requested().items() if field in PART_OF}
-    if not forced:
-        return ""
-    last = max(STEPS.index(part) for part in forced)
-    lines = []
-    for part in STEPS[: last + 1]:
-        step = written.parts.get(part) if written else None
-        if part in forced:
-            lines.append(reasoning.render_step(part, forced_step(part, forced[part], step)))
-        elif step is None or isinstance(step, str):
-            raise ValueError(f"the {part} step stands above what is forced, and no output with such a step was given")
-        else:
-            lines.append(reasoning.render_step(part, step))
-    return "\n".join([*lines, f"{reasoning.LABELS[reasoning.PARTS[last + 1]]}:"])
-
-
-def forced_step(part: Part, value: Any, written: Step | str | None) -> Step:
-    fields: dict[str, Any] = {"text": _WORDS["step"][part].format(value=value)}
+def forced_step(part: Part, value: Any) -> Step:
+    """The step that holds a wanted decision, worded here, since the decision stands at its end."""
+    text = _WORDS["step"][part].format(value=value)
     if part == "history":
-        return reasoning.HistoryStep(**fields, stage=value)
+        return reasoning.HistoryStep(text=text, stage=value)
     if part == "strategy":
-        return reasoning.StrategyStep(**fields, strategy=value)
-    fields["intensity"] = written.intensity if isinstance(written, EmotionStep) else _MIDDLE
-    return EmotionStep(**fields, sentiment=reasoning.sentiment_of(value), emotion=value)
+        return reasoning.StrategyStep(text=text, strategy=value)
+    return reasoning.EmotionStep(text=text, sentiment=reasoning.sentiment_of(value), emotion=value, intensity=_MIDDLE)
 
 
 def obedience(outputs: Sequence[ParsedTurn], controls: Sequence[Control | None]) -> dict[str, float]:
@@ -158,11 +135,12 @@ def decisions_of(turn: SupportTurn) -> dict[str, str]:
     return {"stage": turn.history.stage, "emotion": turn.emotion.emotion, "strategy": turn.strategy.strategy}
 
 
-def decisions(parsed: ParsedTurn) -> dict[str, str | int]:
-    """The decisions that could be read of an output, by name."""
+def decisions(output: ParsedTurn | SupportTurn) -> dict[str, str | int]:
+    """The decisions of a turn, or those that could be read of an output, by name."""
     found: dict[str, str | int] = {}
+    parts = output.parts if isinstance(output, ParsedTurn) else dict(output)
     for part in STEPS:
-        step = parsed.parts.get(part)
+        step = parts.get(part)
         if step is not None and not isinstance(step, str):
             found |= step.model_dump(exclude={"text"})
     return found

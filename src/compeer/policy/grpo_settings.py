@@ -1,6 +1,6 @@
 """How GRPO is set: our settings, and TRL's made from them.
 
-A step draws `prompts` groups of `group` outputs and has all of them scored at once. What is learnt from them may be
+A step samples `prompts` groups of `group` outputs and has all of them scored at once. What is learnt from them may be
 computed in parts, to save memory. The loss is a mean over outputs, of each output's mean over its own tokens, so parts
 of the same size change nothing, even where they cut a group.
 """

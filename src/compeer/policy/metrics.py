@@ -6,13 +6,13 @@ within a group teaches nothing: `variance/still` counts those that have not for 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from compeer.policy.redundancy import advantages, tied
-from compeer.policy.rewards import RewardedGroup
+from compeer.policy.rewards import RewardedGroup, Rollout
 from compeer.reasoning import PARTS, parse_turn
 from compeer.statistics import distinct
 
@@ -23,16 +23,10 @@ STILL_STEPS = 20  # steps after which a part that has not varied is named
 def group_metrics(groups: Sequence[RewardedGroup]) -> dict[str, float]:
     """The metrics of a step's groups; NaN where there is nothing to take a mean of."""
     everyone = [rollout for group in groups for rollout in group.rollouts]
-    multiplied = [factor for group in groups for factor in group.factors]
-    scored = [(one, factor) for one, factor in zip(everyone, multiplied, strict=True) if one.score.total is not None]
     responses = [str(parse_turn(rollout.text).parts.get("response", "")) for rollout in everyone]
-    raw = [[rollout.raw for rollout in group.rollouts] for group in groups]
     found = {
-        "raw/total": _mean([rollout.raw for rollout, _ in scored]),
-        "reweighted/total": _mean([rollout.raw * factor for rollout, factor in scored]),
-        "variance/total": _mean([_variance(values) for values in raw]),
-        "raw/unscored_share": 1 - len(scored) / max(1, len(everyone)),
-        "raw/tied_groups": _mean([float(tied(values)) for values in raw]),
+        "raw/unscored_share": _mean([float(rollout.score.total is None) for rollout in everyone]),
+        "raw/tied_groups": _mean([float(tied([rollout.raw for rollout in group.rollouts])) for group in groups]),
         "frac_zero_std": _mean([float(tied(group.rewards)) for group in groups]),
         "redundancy/s_in": _mean([value for group in groups for value in group.s_in]),
         "redundancy/s_hi": _mean([value for group in groups for value in group.s_hi]),
@@ -42,31 +36,26 @@ def group_metrics(groups: Sequence[RewardedGroup]) -> dict[str, float]:
         "response/distinct_1": distinct(responses, 1),
         "response/distinct_2": distinct(responses, 2),
     }
-    extra = {name for rollout, _ in scored for name in rollout.score.given()} - set(JUDGED)
-    for name in (*JUDGED, *sorted(extra)):
-        parts = [(rollout.score.given().get(name), factor) for rollout, factor in scored]
-        known = [(value, factor) for value, factor in parts if value is not None]
-        found[f"raw/{name}"] = _mean([value for value, _ in known])
-        found[f"reweighted/{name}"] = _mean([value * factor for value, factor in known])
-        found[f"variance/{name}"] = _mean([_variance(_part(group, name)) for group in groups])
+    extra = {name for rollout in everyone for name in _parts(rollout)} - {"total", *JUDGED}
+    for name in ("total", *JUDGED, *sorted(extra)):
+        rows = [np.array([_parts(one).get(name) for one in group.rollouts], dtype=np.float64) for group in groups]
+        found[f"raw/{name}"] = _mean(np.concatenate(rows))
+        reweighted = [row * group.factors for row, group in zip(rows, groups, strict=True)]
+        found[f"reweighted/{name}"] = _mean(np.concatenate(reweighted))
+        known = (row[~np.isnan(row)] for row in rows)
+        found[f"variance/{name}"] = _mean([float(np.var(row)) for row in known if len(row) > 1])
     for name in sorted({name for rollout in everyone for name in rollout.score.sources}):
         given = [rollout.score.sources.get(name) for rollout in everyone]
         found[f"source/{name}"] = _mean([value for value in given if value is not None])
     return found
 
 
-def _part(group: RewardedGroup, name: str) -> list[float]:
-    scored = [rollout.score.given().get(name) for rollout in group.rollouts if rollout.score.total is not None]
-    return [value for value in scored if value is not None]
+def _parts(rollout: Rollout) -> dict[str, float | None]:
+    """The total and the parts of an output that was scored."""
+    return {} if rollout.score.total is None else {**rollout.score.given(), "total": rollout.score.total}
 
 
-def _variance(values: Sequence[float]) -> float:
-    """Within one group; NaN where fewer than two of its outputs have the value."""
-    numbers = [value for value in values if not math.isnan(value)]
-    return float(np.var(numbers)) if len(numbers) > 1 else math.nan
-
-
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Iterable[float]) -> float:
     numbers = [value for value in values if not math.isnan(value)]
     return float(np.mean(numbers)) if numbers else math.nan
 

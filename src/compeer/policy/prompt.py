@@ -1,4 +1,4 @@
-"""What a supporter is asked: its task, what an operator wants of it, and what was said so far.
+"""What a supporter is asked: its task, what an operator wants of it, and the history so far.
 
 A model's card says which task it was trained with: `supporter` names the four lines, `guided` their vocabulary as
 well; an untrained model gets two examples on top (`shown`). A history holds utterances, never earlier reasoning.

@@ -20,7 +20,7 @@ import numpy as np
 
 from compeer.models.embedder import Embeds, Matrix
 from compeer.policy import redundancy
-from compeer.policy.control import decisions, decisions_of
+from compeer.policy.control import PART_OF, decisions, decisions_of
 from compeer.policy.redundancy import reweight
 from compeer.reasoning import STRATEGIES, ParsedTurn, StrategyStep, parse_turn
 from compeer.reward import Case, Judge, Judgment, Score, Unscored, score
@@ -72,16 +72,22 @@ def weighted_sum(sources: Sequence[Weighted], row: Sequence[Score]) -> Score:
     return Score(total=total, unscored=unscored, more=parts, sources=given)
 
 
+def case_of(record: SerRecord, turn: ParsedTurn, seed: int) -> Case:
+    """An output beside the corpus' reply; seed, record and response sample which response comes first."""
+    first = bool(generator(seed, "order", record.id, str(turn.parts.get("response"))).random() < 0.5)
+    return Case(record.history, turn, record.reference, candidate_first=first)
+
+
 class JudgeSource:
-    """A judge as a source: five parts of +1 or −1; seed, record and response sample which response comes first."""
+    """A judge as a source: five parts of +1 or −1."""
 
     def __init__(self, judge: Judge, seed: int, name: str = "judge") -> None:
         self._judge, self._seed, self.name = judge, seed, name
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
-        """A score for each output; one in which nothing can be read needs no judge."""
+        # an output in which nothing can be read needs no judge
         readable = [index for index, turn in enumerate(outputs) if turn.parts]
-        cases = [self._case(records[index], outputs[index]) for index in readable]
+        cases = [case_of(records[index], outputs[index], self._seed) for index in readable]
         judgments: list[Judgment | Unscored] = [Unscored("nothing could be read")] * len(outputs)
         for index, judgment in zip(readable, self._judged(cases), strict=True):
             judgments[index] = judgment
@@ -96,10 +102,6 @@ class JudgeSource:
                 away = away.exceptions[0]  # type: ignore[assignment]
             raise away or group from None
 
-    def _case(self, record: SerRecord, turn: ParsedTurn) -> Case:
-        first = bool(generator(self._seed, "order", record.id, str(turn.parts.get("response"))).random() < 0.5)
-        return Case(record.history, turn, record.reference, candidate_first=first)
-
 
 class DecisionSource:
     """The corpus' own decisions as a source: stage, emotion and strategy, +1 each if they are the same, else −1.
@@ -112,7 +114,6 @@ class DecisionSource:
         self.name, self._shares = name, shares
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
-        """A score for each output; a decision that cannot be read is not the same."""
         found = []
         for record, output in zip(records, outputs, strict=True):
             own, gold = decisions(output), decisions_of(record.candidate)
@@ -129,7 +130,7 @@ class DecisionSource:
 def shares_of(records: Sequence[SerRecord]) -> dict[str, dict[str, float]]:
     """By decision how common each of its values is among records."""
     found = [decisions_of(record.candidate) for record in records]
-    counts = {name: Counter(one[name] for one in found) for name in ("stage", "emotion", "strategy")}
+    counts = {name: Counter(one[name] for one in found) for name in PART_OF}
     return {name: {value: n / len(found) for value, n in values.items()} for name, values in counts.items()}
 
 
@@ -137,14 +138,13 @@ class PlanSource:
     """Whether a response does what its own step 3 says, by its words: from −1 over 0, undecided, to 1.
 
     The score is log(8p) / log 8, no less than −1, of the probability p that the response carries out the strategy, all
-    eight being equally common. A judge may accept plan and response each for itself.
+    eight being equally common; −1 without a plan or a response. A judge may accept plan and response each for itself.
     """
 
     def __init__(self, classifier: StrategyClassifier, name: str = "plan") -> None:
         self._classifier, self.name = classifier, name
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
-        """A score for each output; one without a plan or a response has −1."""
         whole = {}
         for index, turn in enumerate(outputs):
             response, step = turn.parts.get("response"), turn.parts.get("strategy")

@@ -18,13 +18,12 @@ from compeer.reward import Score
 from compeer.reward.judges import open_judges
 from compeer.reward.strategies import StrategyClassifier, split_replies
 from compeer.ser.record import SerRecord
-from compeer.simulate import Agent, Scenario, Turn
+from compeer.simulate import Agent, AgentTurn, Scenario, Turn
 from compeer.simulate.conversation import view_of
 from compeer.simulate.engine import ask_together
 from compeer.simulate.runner import Taking
 from compeer.simulate.seekers import prompt_language
 from compeer.simulate.sentient import SentientSeeker
-from compeer.statistics import generator
 
 _QUICK = ModelSettings(retries=2)  # for servers: longer outages are waited for by `Patient`
 
@@ -73,7 +72,7 @@ _RETRIES = 2
 
 
 def facts_from_history(record: SerRecord) -> dict[str, str]:
-    """A person, a scene and an intention where nothing is known but what the seeker has said."""
+    """A person, a scene and an intention where nothing is known but the seeker's own messages."""
     words = table("policy/prompts/seeker_facts")[prompt_language(record.language)]
     lines = "\n".join(f"- {' '.join(one.text.split())}" for one in record.history if one.speaker == "seeker")
     return {name: text.strip().replace("{said}", lines) for name, text in words.items()}
@@ -86,7 +85,6 @@ class SeekerSource:
         self._seeker, self._seed, self._start, self.name = seeker, seed, start, name
 
     def score(self, records: Sequence[SerRecord], outputs: Sequence[ParsedTurn]) -> list[Score]:
-        """The change of emotion for each output, given the record whose history it answers, in their order."""
         responses = [str(output.parts.get("response", "")) for output in outputs]
         takings = {
             index: self._taking(record, response)
@@ -104,17 +102,14 @@ class SeekerSource:
         for index in [index for index, one in enumerate(turns) if one.speaker == "seeker"][-1:]:
             turns[index] = turns[index].model_copy(update={"extra": {"emotion": self._start}})
         turns.append(Turn(speaker="supporter", text=response))
-        view = view_of(scenario, turns, "seeker", with_reasoning=self._seeker.keeps_reasoning, over=True)
-
-        def seed_of(call: int) -> int:
-            return int(generator(self._seed, "seeker reward", record.id, "seeker", "1", str(call)).integers(2**31))
-
-        return Taking(self._seeker.turn(view), "seeker", self._seeker.sampling, _RETRIES, seed_of)
+        view = view_of(scenario, turns, "seeker", over=True)
+        names = ("seeker reward", record.id, "seeker", "1")
+        return Taking(self._seeker.turn(view), "seeker", self._seeker.sampling, _RETRIES, self._seed, *names)
 
     def _change(self, taking: Taking) -> Score:
         """The score of a turn that was made, or why there is none."""
-        if taking.result is None:
-            return Score(unscored=f"the seeker gave nothing of use: {taking.failed.why if taking.failed else ''}")
+        if not isinstance(taking.result, AgentTurn):
+            return Score(unscored=f"the seeker gave nothing of use: {taking.result.why if taking.result else ''}")
         emotion = taking.result.extra.get("emotion")
         if not isinstance(emotion, int | float):
             return Score(unscored="the seeker noted no emotion")

@@ -5,22 +5,5 @@ from compeer.simulate.conversation import Call, Conversation, Outcome, Scenario,
 from compeer.simulate.engine import run_dialogues
 from compeer.simulate.runner import DialogueSettings
 
-__all__ = [
-    "Agent",
-    "AgentTurn",
-    "Ask",
-    "Call",
-    "Complaint",
-    "Conversation",
-    "DialogueSettings",
-    "Outcome",
-    "Scenario",
-    "SeekerAgent",
-    "SupporterAgent",
-    "Turn",
-    "View",
-    "chat",
-    "mark_of",
-    "read_conversations",
-    "run_dialogues",
-]
+__all__ = ["Agent", "AgentTurn", "Ask", "Call", "Complaint", "Conversation", "DialogueSettings", "Outcome", "Scenario"]
+__all__ += ["SeekerAgent", "SupporterAgent", "Turn", "View", "chat", "mark_of", "read_conversations", "run_dialogues"]

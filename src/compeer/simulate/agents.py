@@ -14,22 +14,20 @@ The simplest seeker asks once a turn and says what it was answered:
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from compeer.dialogue import Utterance
-from compeer.io import value_hash
+from compeer.io import table, value_hash
 from compeer.models.base import Generation, Message, Sampling, TextModel
 from compeer.reasoning import STEPS, parse_turn, render_step
 from compeer.simulate.conversation import View
 
 Mode = Literal["plain", "structured"]
-Prompt = Callable[[Sequence[Utterance]], list[Message]]  # asks for a supporter's next turn, given what was said
+Prompt = Callable[[Sequence[Utterance]], list[Message]]  # asks for a supporter's next turn, given the utterances
 
 SPEAKING = Sampling(temperature=0.7, max_tokens=512)
 _THINKING = re.compile(r".*</think(?:ing)?>|\s*<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)
@@ -78,9 +76,7 @@ class Agent(Protocol):
     @property
     def sampling(self) -> Sampling: ...
     @property
-    def keeps_reasoning(self) -> bool: ...  # whether its view holds the reasoning of its own earlier turns
-    @property
-    def wants_closing_turn(self) -> bool: ...  # whether it wants a last look, at a view that is `over`
+    def wants_closing_turn(self) -> bool: ...  # whether it wants a closing turn, with a view that is `over`
     @property
     def described(self) -> dict[str, Any]:
         """What its turns depend on beside its view: model, sampling, prompt, rules. Only the same is resumed."""
@@ -92,7 +88,6 @@ class Agent(Protocol):
 class SeekerAgent:
     """What seekers that a model plays have in common; each makes its own `turn`."""
 
-    keeps_reasoning = False
     wants_closing_turn = False
 
     def __init__(self, model: TextModel, sampling: Sampling = SPEAKING) -> None:
@@ -105,10 +100,10 @@ class SeekerAgent:
 
 
 class SupporterAgent:
-    """A supporter under test, asked plainly as in a chat, or for our three steps and a response.
+    """A supporter under test, asked plainly as in a chat, or by a `prompt` for our three steps and a response.
 
-    The prompt of the mode `structured` is handed in: `compeer.policy.supporter_prompt`. A response is all that the
-    conversation needs: steps that are missing are noted in the turn's `extra`, with the reasons.
+    The prompt is `compeer.policy.supporter_prompt`. A response is all that the conversation needs: steps that are
+    missing are noted in the turn's `extra`, with the reasons.
     """
 
     wants_closing_turn = False
@@ -116,40 +111,35 @@ class SupporterAgent:
     def __init__(
         self,
         model: TextModel,
-        mode: Mode = "plain",
         *,
         prompt: Prompt | None = None,
         sampling: Sampling = SPEAKING,
         grammar: str | None = None,
-        keeps_reasoning: bool = False,
     ) -> None:
-        if mode == "structured" and prompt is None:
-            raise ValueError("the mode 'structured' needs a prompt: compeer.policy.supporter_prompt")
-        self.model, self.sampling, self.keeps_reasoning = model, sampling, keeps_reasoning
-        self._mode, self._prompt, self._grammar = mode, prompt, grammar
+        self.model, self.sampling, self._prompt, self._grammar = model, sampling, prompt, grammar
 
     @property
     def described(self) -> dict[str, Any]:
         return {
             "agent": "supporter",
             "model": self.model.name,
-            "mode": self._mode,
+            "mode": "structured" if self._prompt else "plain",
             "prompt": mark_of(self._prompt(()) if self._prompt else plain_prompt()),
             "sampling": self.sampling.model_dump(),
             "grammar": mark_of(self._grammar),
-            "keeps_reasoning": self.keeps_reasoning,
+            "keeps_reasoning": False,  # as in the logs of earlier versions, which then go on
         }
 
     def turn(self, view: View) -> Turning:
         messages = self._prompt(view.utterances) if self._prompt else chat(view, plain_prompt())
-        read = read_structured if self._mode == "structured" else read_plain
+        read = read_structured if self._prompt else read_plain
         reply: AgentTurn = yield Ask(messages, read, grammar=self._grammar)
         return reply
 
 
 def pattern(name: str) -> re.Pattern[str]:
     """A pattern of `patterns.toml`."""
-    return re.compile("".join(tomllib.loads(Path(__file__).with_name("patterns.toml").read_text("utf-8"))[name]))
+    return re.compile("".join(table("simulate/patterns")[name]))
 
 
 @cache
@@ -168,8 +158,7 @@ def chat(view: View, system: str, cue: str = "") -> list[Message]:
     messages: list[Message] = [{"role": "system", "content": system}]
     messages += [{"role": "user", "content": cue}] if cue else []
     for turn in view.turns:
-        text = f"<think>\n{turn.reasoning}\n</think>\n\n{turn.text}" if turn.reasoning else turn.text
-        messages.append({"role": "assistant" if turn.speaker == view.speaker else "user", "content": text})
+        messages.append({"role": "assistant" if turn.speaker == view.speaker else "user", "content": turn.text})
     return messages
 
 

@@ -1,6 +1,6 @@
-"""What a simulated conversation is: where it starts, who said what, what each side may see of it, and how it ended.
+"""What a simulated conversation is: where it starts, its turns, what each side knows of it, and how it ended.
 
-A `Scenario` gives the seeker its facts; the supporter never sees them. A `Conversation` is what came of it, and a
+A `Scenario` gives the seeker its facts; the supporter never gets them. A `Conversation` is what came of it, and a
 `View` is the part of it that one side has: all that was spoken aloud, and of its own turns also what it noted down.
 What was asked of a model, and what it answered, is kept turn by turn as `Call`s, so that a conversation can be read
 again later from either side.
@@ -29,7 +29,7 @@ class Scenario(Frozen):
 
 
 class Turn(Frozen):
-    """What one side said, with what it thought and noted beside it; the other side gets the text alone."""
+    """What one side wrote, with what it thought and noted beside it; the other side gets the text alone."""
 
     speaker: Speaker
     text: str = Field(min_length=1)
@@ -60,7 +60,6 @@ class Call(Frozen):
 
     messages: tuple[dict[str, Any], ...]
     seed: int
-    prefix: str = ""
     answer: str | None = None
     cut_off: bool = False
     prompt_tokens: int = 0
@@ -83,14 +82,13 @@ class Conversation(Frozen):
 
 @dataclass(frozen=True)
 class View:
-    """What one side has: the other's words, its own turns with `extra` (and reasoning, if it wants that), its facts."""
+    """What one side has: the other's words, its own turns with `extra`, its facts."""
 
     speaker: Speaker
     language: str
     facts: dict[str, Any]
-    opening: str | None
     turns: tuple[Turn, ...]
-    over: bool = False  # the conversation has reached a limit: a last look, at which nothing more is said
+    over: bool = False  # the conversation has reached a limit: a closing turn, in which nothing more is said
 
     @property
     def own(self) -> tuple[Turn, ...]:
@@ -103,23 +101,19 @@ class View:
         return tuple(Utterance(speaker=turn.speaker, text=turn.text) for turn in self.turns)
 
 
-def view_of(
-    scenario: Scenario, turns: Sequence[Turn], speaker: Speaker, *, with_reasoning: bool = False, over: bool = False
-) -> View:
-    """What a side may see; `with_reasoning` leaves it the reasoning of its own earlier turns."""
+def view_of(scenario: Scenario, turns: Sequence[Turn], speaker: Speaker, *, over: bool = False) -> View:
+    """What a side knows."""
 
-    def visible(turn: Turn) -> Turn:
+    def known(turn: Turn) -> Turn:
         if turn.speaker != speaker:
             return Turn(speaker=turn.speaker, text=turn.text)
-        return turn.model_copy(deep=True, update={} if with_reasoning else {"reasoning": None})
+        return turn.model_copy(deep=True, update={"reasoning": None})
 
-    is_seeker = speaker == "seeker"
     return View(
         speaker=speaker,
         language=scenario.language,
-        facts=scenario.model_copy(deep=True).facts if is_seeker else {},
-        opening=scenario.opening if is_seeker else None,
-        turns=tuple(visible(turn) for turn in turns),
+        facts=scenario.model_copy(deep=True).facts if speaker == "seeker" else {},
+        turns=tuple(map(known, turns)),
         over=over,
     )
 

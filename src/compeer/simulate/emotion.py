@@ -1,16 +1,12 @@
 """SAGE's rules: how a seeker's emotion moves, when a conversation ends, and what counts as a success.
 
 A sentient seeker carries one number, its emotion, from 0 to 100. After each reply of the supporter it says by how much
-the reply changed it; `update` applies that change, held to the largest one allowed and to the scale, and tells whether
-the conversation has been won or lost by it. The rest of the rules are the number of turns and whether the reply to the
-seeker's last message is scored too. Published variants are `PRESETS`; the released code of SAGE leaves the last reply
-unscored.
+the reply changed it; `update` applies that change, held to the largest one allowed and to the scale, and says whether
+the conversation has been won or lost by it. Published variants are `PRESETS`.
 
-The answer, how much a reply changed the emotion and why, is asked for as two lines, `Reasons: …` and `Change: +5`.
-Other labels, either order, Chinese, full-width signs, brackets and a bare number are read too. The number must stand
-alone: anything else (a range, words, levels, JSON, two different changes, nothing at all) is a `Complaint`, which says
-what is wrong, and the model is asked again. The number is given as it was written: holding it to the largest change
-allowed is the business of the rules, done in the open.
+The answer is asked for as two lines, `Reasons: …` and `Change: +5`. Other labels, either order, Chinese, full-width
+signs, brackets and a bare number are read too. The number must stand alone: anything else (a range, words, two
+different changes) is a `Complaint`, and the model is asked again.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ from pydantic import Field, model_validator
 
 from compeer.errors import InputError
 from compeer.io import Frozen
+from compeer.models.base import Generation
 from compeer.simulate.agents import Complaint, pattern, split_thinking
 
 Outcome = Literal["success", "failure"]
@@ -64,9 +61,8 @@ def allowed_change(change: float, rules: EmotionRules) -> float:
 
 SAGE = EmotionRules()
 SAGE_RELEASED = EmotionRules(score_last_reply=False)
-SAGE_PAPER = EmotionRules(turns=20)
 RLVER = EmotionRules(start=30, largest_change=None, failure_at=0, failure_when="at or below", turns=8)
-PRESETS = {"sage": SAGE, "sage-released": SAGE_RELEASED, "sage-paper": SAGE_PAPER, "rlver": RLVER}
+PRESETS = {"sage": SAGE, "sage-released": SAGE_RELEASED, "sage-paper": EmotionRules(turns=20), "rlver": RLVER}
 
 
 def update(emotion: float, change: float, rules: EmotionRules = SAGE) -> tuple[float, Outcome | None]:
@@ -101,9 +97,11 @@ class EmotionAnswer:
     reasons: str
 
 
-def read_emotion_answer(text: str) -> EmotionAnswer | Complaint:
-    """The change and its reasons, or what is wrong with the answer."""
-    plain = plain_text(text)
+def read_emotion(answer: Generation) -> EmotionAnswer | Complaint:
+    """The change and its reasons, or what is wrong with the answer; one that was cut off might have lost a digit."""
+    if answer.cut_off:
+        return Complaint("unparsable", "it is too long and was cut off")
+    plain = plain_text(answer.text)
     if not plain:
         return Complaint("empty", "it is empty")
     if len(plain) > MAX_ANSWER:

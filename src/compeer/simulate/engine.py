@@ -6,13 +6,13 @@ tried again when the same run is started again, the second is a result.
 
 Who works with whom never depends on timing. If a model takes requests in batches, all dialogues advance in lock-step:
 the seekers' turns of a round, then the supporters', cut into batches by the order of the scenarios. If none does, as
-behind endpoints, each dialogue goes its own way, and the client's places are what limits them.
+behind endpoints, each dialogue goes its own way, and the client's slots are what limits them.
 
     FOLDER/dialogues/NAME.jsonl   what was asked for, then a line a turn with all calls that it took, then the end
     FOLDER/conversations.jsonl    a line a conversation, in the scenarios' order; written last
 
 A run that was killed takes up each dialogue after its last whole line. Lock-step is kept then, too: turns that are
-there already are not saved again, but their requests still fill their places in a batch of which a part is missing.
+there already are not saved again, but their requests still fill their slots in a batch of which a part is missing.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from compeer.models.base import Sampling, TextModel
 from compeer.pipeline import in_blocks
 from compeer.simulate.agents import Agent
 from compeer.simulate.conversation import Conversation, Scenario
-from compeer.simulate.runner import DialogueSettings, RunningDialogue, Taking
+from compeer.simulate.runner import DialogueSettings, LoggedDialogue, Taking
 
 Semaphores = Mapping[int, asyncio.Semaphore]  # how many calls a model may have under way, by the model's identity
 
@@ -49,7 +49,7 @@ async def run_dialogues(
         raise InputError(f"the scenario '{twice[0]}' is given twice.", field="id", do="Give each an id of its own.")
     logs = folder / "dialogues"
     logs.mkdir(parents=True, exist_ok=True)
-    dialogues = [RunningDialogue(one, seeker, supporter, settings, logs, seed) for one in scenarios]
+    dialogues = [LoggedDialogue(one, seeker, supporter, settings, logs, seed) for one in scenarios]
     models = [agent.model for agent in (seeker, supporter) if agent.model]
     semaphores = {id(model): asyncio.Semaphore(model.at_once) for model in models}
     lock_step = any(model.batch_size > 1 for model in models)
@@ -61,7 +61,7 @@ async def run_dialogues(
 
 
 async def _to_the_end(
-    dialogues: Sequence[RunningDialogue], semaphores: Semaphores, advance: Callable[[int], None]
+    dialogues: Sequence[LoggedDialogue], semaphores: Semaphores, advance: Callable[[int], None]
 ) -> None:
     """Takes all dialogues to their end, a turn at a time, none before the others: the same side's turn in each."""
     going, reported = list(dialogues), 0
@@ -74,7 +74,7 @@ async def _to_the_end(
         going, reported = [dialogue for dialogue in going if not dialogue.outcome], done
 
 
-async def _take(batch: Sequence[RunningDialogue], model: TextModel | None, semaphores: Semaphores) -> None:
+async def _take(batch: Sequence[LoggedDialogue], model: TextModel | None, semaphores: Semaphores) -> None:
     """One turn of each dialogue of a batch: as it was saved, if all were; else asked for together."""
     takings = [] if all(dialogue.has_saved for dialogue in batch) else [dialogue.take() for dialogue in batch]
     if model and takings:

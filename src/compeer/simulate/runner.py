@@ -1,4 +1,4 @@
-"""One dialogue on its way: what was said, whose turn it is, and the file in which every turn is saved as it happens.
+"""One dialogue on its way: its turns, whose turn it is, and the file in which every turn is saved as it happens.
 
 The file is a log: a head (what the dialogue depends on), an entry a turn with all the calls that it took, and the end.
 Entries are appended as whole lines. What a kill left of a line is dropped when the file is opened again, and so is an
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from compeer.errors import InputError
 from compeer.io import Frozen, json_line, text_hash
 from compeer.models.base import Failure, Generation, Message, Request, Sampling
 from compeer.models.costs import prompt_tokens, text_tokens
-from compeer.simulate.agents import Agent, AgentTurn, Ask, Complaint, Turning
+from compeer.simulate.agents import Agent, AgentTurn, Complaint, Turning
 from compeer.simulate.conversation import Call, Conversation, Outcome, Scenario, Status, Turn, view_of
 from compeer.statistics import generator
 
@@ -54,7 +54,7 @@ class Entry(Frozen):
         return sum(call.tokens for call in self.calls)
 
 
-class RunningDialogue:
+class LoggedDialogue:
     """A dialogue and its file. `take`, then `add`, or `replay` what an earlier run saved, until there is an outcome."""
 
     def __init__(
@@ -78,7 +78,7 @@ class RunningDialogue:
 
     @property
     def turns(self) -> list[Turn]:
-        """What was said so far."""
+        """The turns so far."""
         return [entry.turn for entry in self.entries if entry.turn]
 
     @property
@@ -129,17 +129,13 @@ class RunningDialogue:
         """The next turn, begun: it is over once it has no request any more."""
         speaker, agent = self.next_speaker, self.next_agent
         names = ("simulate", self.scenario.id, speaker, str(len(self.turns)))
-
-        def seed_of(call: int) -> int:
-            return int(generator(self._seed, *names, str(call)).integers(2**31))
-
         if not self.turns and self.scenario.opening:
             turning = _spoken(self.scenario.opening)
         else:
             over = self._limit_reached() is not None
-            view = view_of(self.scenario, self.turns, speaker, with_reasoning=agent.keeps_reasoning, over=over)
+            view = view_of(self.scenario, self.turns, speaker, over=over)
             turning = agent.turn(view)
-        return Taking(turning, speaker, agent.sampling, self._limits.retries, seed_of)
+        return Taking(turning, speaker, agent.sampling, self._limits.retries, self._seed, *names)
 
     def add(self, taking: Taking) -> None:
         """Saves what a turn came to, and goes on from there."""
@@ -150,11 +146,11 @@ class RunningDialogue:
 
     def _entry(self, taking: Taking) -> Entry:
         calls, result = tuple(taking.calls), taking.result
-        if result is None:
-            return Entry(outcome=taking.failed, calls=calls)
+        if not isinstance(result, AgentTurn):
+            return Entry(outcome=result, calls=calls)
         stop = Outcome(status="ended", why=result.stop, who=taking.speaker) if result.stop else None
         limit = self._limit_reached()
-        if limit or (stop and not result.text.strip()):  # a last look, or leaving without a word: nothing is spoken
+        if limit or (stop and not result.text.strip()):  # a closing turn, or leaving without a word: nothing is spoken
             return Entry(closing=result.extra, outcome=stop or limit, calls=calls)
         if not result.text.strip():
             nothing = Outcome(status="model failed", why="empty", who=taking.speaker, reason="nothing was said")
@@ -174,71 +170,68 @@ class RunningDialogue:
 
 
 class Taking:
-    """A turn that is being made: `request` is its next question, until it has a `result` or has `failed`."""
+    """A turn that is being made: `request` is its next question, until `result` is the turn, or why there is none."""
 
     def __init__(
-        self, turning: Turning, speaker: Speaker, sampling: Sampling, retries: int, seed_of: Callable[[int], int]
+        self, turning: Turning, speaker: Speaker, sampling: Sampling, retries: int, seed: int, *names: str
     ) -> None:
-        self.speaker = speaker
+        """Seed, names and the number of a call seed how its answer is sampled."""
+        self.speaker, self.sampling = speaker, sampling
         self.calls: list[Call] = []
         self.request: Request | None = None
-        self.result: AgentTurn | None = None
-        self.failed: Outcome | None = None
-        self._turning, self._sampling, self._retries, self._seed_of = turning, sampling, retries, seed_of
-        self._go_on(None)
+        self.result: AgentTurn | Outcome | None = None
+        self._making = self._made(turning, retries, seed, names)
+        self.give(None)
 
-    @property
-    def sampling(self) -> Sampling:
-        """How the next answer is sampled."""
-        return self._asked.sampling or self._sampling
-
-    def give(self, answer: Generation | Failure) -> None:
+    def give(self, answer: Generation | Failure | None) -> None:
         """Takes the answer to the request; from there on it is over, or has another request."""
-        request = self.request
-        if request is None:
-            raise ValueError("nothing was asked")
-        call = Call(messages=request.messages, seed=request.seed)
-        if isinstance(answer, Failure):
-            self.calls.append(call.model_copy(update={"failure": f"{answer.kind}: {answer.reason}"}))
-            return self._fail("infrastructure failed", answer.kind, answer.reason)
-        answer = replace(answer, text=answer.text.encode("utf-8", "replace").decode())  # half characters
-        value = self._asked.read(answer)
-        complaint = value if isinstance(value, Complaint) else None
-        update = {
-            "answer": answer.text,
-            "cut_off": answer.cut_off,
-            "prompt_tokens": answer.prompt_tokens or prompt_tokens(request),
-            "tokens": answer.tokens or text_tokens(answer.text),
-            "complaint": complaint and f"{complaint.kind}: {complaint.text}",
-        }
-        self.calls.append(call.model_copy(update=update))
-        if complaint is None:
-            return self._go_on(value)
-        self._tries += 1
-        if self._tries > self._retries:
-            return self._fail("model failed", complaint.kind, complaint.text)
-        mend = f"That cannot be used: {complaint.text}. Answer again, as you were asked to."
-        said = answer.text.strip() or "(nothing)"
-        return self._set_request({"role": "assistant", "content": said}, {"role": "user", "content": mend})
-
-    def _go_on(self, value: Any) -> None:
-        """Hands the agent what was read, and takes its next question or its words."""
         try:
-            self._asked: Ask = self._turning.send(value)
+            self.request = self._making.send(answer)
         except StopIteration as done:
             self.request, self.result = None, done.value
-            return
-        self._tries = 0
-        self._set_request()
 
-    def _set_request(self, *more: Message) -> None:
-        messages = (*self._asked.messages, *more)
-        self.request = Request(messages, self._seed_of(len(self.calls)), grammar=self._asked.grammar)
+    def _made(
+        self, turning: Turning, retries: int, seed: int, names: Sequence[str]
+    ) -> Generator[Request, Any, AgentTurn | Outcome]:
+        """Puts the agent's questions, each again where its answer cannot be used, until the agent has its words."""
+        sampling = self.sampling
+        value: Any = None
+        while True:
+            try:
+                asked = turning.send(value)
+            except StopIteration as done:
+                spoken: AgentTurn = done.value
+                return spoken
+            self.sampling = asked.sampling or sampling
+            more: tuple[Message, ...] = ()
+            for left in range(retries, -1, -1):
+                own = int(generator(seed, *names, str(len(self.calls))).integers(2**31))
+                request = Request((*asked.messages, *more), own, grammar=asked.grammar)
+                answer = yield request
+                call = Call(messages=request.messages, seed=request.seed)
+                if isinstance(answer, Failure):
+                    self.calls.append(call.model_copy(update={"failure": f"{answer.kind}: {answer.reason}"}))
+                    return self._failed("infrastructure failed", answer.kind, answer.reason)
+                answer = replace(answer, text=answer.text.encode("utf-8", "replace").decode())  # half characters
+                value = asked.read(answer)
+                update = {
+                    "answer": answer.text,
+                    "cut_off": answer.cut_off,
+                    "prompt_tokens": answer.prompt_tokens or prompt_tokens(request),
+                    "tokens": answer.tokens or text_tokens(answer.text),
+                    "complaint": f"{value.kind}: {value.text}" if isinstance(value, Complaint) else None,
+                }
+                self.calls.append(call.model_copy(update=update))
+                if not isinstance(value, Complaint):
+                    break
+                if not left:
+                    return self._failed("model failed", value.kind, value.text)
+                mend = f"That cannot be used: {value.text}. Answer again, as you were asked to."
+                tried: Message = {"role": "assistant", "content": answer.text.strip() or "(nothing)"}
+                more = (tried, {"role": "user", "content": mend})
 
-    def _fail(self, status: Status, why: str, reason: str) -> None:
-        self._turning.close()
-        self.request = None
-        self.failed = Outcome(status=status, why=why, who=self.speaker, reason=reason)
+    def _failed(self, status: Status, why: str, reason: str) -> Outcome:
+        return Outcome(status=status, why=why, who=self.speaker, reason=reason)
 
 
 def _spoken(text: str) -> Turning:

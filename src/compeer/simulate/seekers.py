@@ -10,11 +10,7 @@ A card becomes a `Scenario` whose facts are the player's alone: `card`, all that
 `problem`, which results can be grouped by.
 """
 
-import re
-import tomllib
 from collections.abc import Callable, Sequence
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -23,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from compeer.corpora.items import json_items
 from compeer.dialogue import language_of
 from compeer.errors import InputError, from_validation
-from compeer.io import Frozen
+from compeer.io import Frozen, table
 from compeer.models.base import Generation, Message
 from compeer.simulate.agents import (
     AgentTurn,
@@ -33,6 +29,7 @@ from compeer.simulate.agents import (
     Turning,
     chat,
     mark_of,
+    pattern,
     prompt_file,
     read_plain,
 )
@@ -58,7 +55,7 @@ class _OwnCard(Frozen):
     secrets: tuple[str, ...] = ()
 
     def scenario(self) -> Scenario:
-        words = phrases("seeker.toml", self.language)
+        words = phrases("seeker", self.language)
         parts = [
             words["who"].format(age=self.age, gender=self.gender, occupation=self.occupation),
             self.situation,
@@ -98,10 +95,10 @@ def listed(title: str, points: Sequence[str]) -> list[str]:
 
 def own_cards(language: str) -> Path:
     """The file of our cards in a language."""
-    return Path(str(files("compeer.simulate").joinpath("cards", f"{language}.jsonl")))
+    return Path(__file__).with_name("cards") / f"{language}.jsonl"
 
 
-def read_scenarios(path: Path, of: Callable[[Any], Scenario], noun: str, needs: str) -> list[Scenario]:
+def read_scenarios(path: Path, form_of: Callable[[dict[str, Any]], type[Any]], noun: str, needs: str) -> list[Scenario]:
     """The cards or profiles of a file; an error names the file, the line or the item, and the field."""
     give = f"Give a file of {noun}s, one JSON object a line."
     if not path.is_file():
@@ -111,7 +108,8 @@ def read_scenarios(path: Path, of: Callable[[Any], Scenario], noun: str, needs: 
         if isinstance(item, InputError):
             raise item
         try:
-            one = of(item.value)
+            form = form_of(item.value if isinstance(item.value, dict) else {})
+            one: Scenario = form.model_validate(item.value).scenario()
         except ValidationError as error:
             plain = from_validation(error)
             do = f"A {noun} needs {needs}, or the fields that the README beside our own cards names."
@@ -126,17 +124,10 @@ def read_scenarios(path: Path, of: Callable[[Any], Scenario], noun: str, needs: 
 
 def read_cards(path: Path) -> list[Scenario]:
     """The cards of a file, ours or the released ones."""
-
-    def card(value: Any) -> Scenario:
-        released = isinstance(value, dict) and "base" in value
-        return (_ReleasedCard if released else _OwnCard).model_validate(value).scenario()
-
-    return read_scenarios(path, card, "card", "id and base")
+    return read_scenarios(path, lambda value: _ReleasedCard if "base" in value else _OwnCard, "card", "id and base")
 
 
-_NAMES = r"(?:seeker|supporter|user|assistant|求助者|支持者)"
-_OWN_NAME = re.compile(r"\A\s*\W{0,2}(?:seeker|user|me|求助者|我)\W{0,2}[:：][\s*_]*", re.IGNORECASE)
-_NEXT_NAME = re.compile(rf"^\s*\W{{0,2}}{_NAMES}\W{{0,2}}[:：]", re.IGNORECASE | re.MULTILINE)
+_OWN_NAME, _NEXT_NAME = pattern("card_own_name"), pattern("card_next_name")
 
 
 class CardSeeker(SeekerAgent):
@@ -155,7 +146,7 @@ def card_messages(view: View) -> list[Message]:
     """What the player of a card is asked."""
     language = prompt_language(view.language)
     system = prompt_file(f"seeker.{language}.txt").strip().format(card=view.facts["card"].strip())
-    return chat(view, system, cue=phrases("seeker.toml", language)["cue"])
+    return chat(view, system, cue=phrases("seeker", language)["cue"])
 
 
 def read_card_message(answer: Generation) -> AgentTurn | Complaint:
@@ -182,8 +173,7 @@ def seeker_prompts() -> dict[str, str]:
     return {name: prompt_file(name) for name in ("seeker.en.txt", "seeker.zh.txt", "seeker.toml")}
 
 
-@cache
-def phrases(file: str, language: str) -> dict[str, Any]:
+def phrases(name: str, language: str) -> dict[str, Any]:
     """The words that prompts are put together of, in a language."""
-    found: dict[str, Any] = tomllib.loads(prompt_file(file))[prompt_language(language)]
+    found: dict[str, Any] = table(f"simulate/prompts/{name}")[prompt_language(language)]
     return found

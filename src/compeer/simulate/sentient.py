@@ -3,16 +3,14 @@
 A turn takes two calls of its model. The first, `ask_emotion`, gives it the profile, the hidden intention, the
 conversation and the emotion so far, and asks for the change with its reasons; `feel` applies the change by the rules.
 If that neither wins nor loses the conversation, the second, `ask_reply`, asks for the next message of somebody who
-feels like that now. Both begin with all that they share, what never changes first and then the conversation: models
-need not read that anew each time. Questions and readers are pure functions; `SentientSeeker` puts them in order for
-the conversation engine and keeps the emotion in the notes of its turns.
+feels like that now. Both begin with all that they share, so that models need not read it anew each time. The emotion is
+kept in the notes of the seeker's turns.
 
 A message may end the conversation: by the mark `[goodbye]` that the prompt offers, or by parting words at its very end.
 Speaking *of* goodbyes ends nothing. Where the turns are used up, the rules say whether the last reply is still scored.
 """
 
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +39,7 @@ from compeer.simulate.emotion import (
     Outcome,
     allowed_change,
     plain_text,
-    read_emotion_answer,
+    read_emotion,
     states_change,
     update,
 )
@@ -90,7 +88,7 @@ class OwnProfile(Frozen):
 
     def scenario(self) -> Scenario:
         """The same, with what the person likes and dislikes as a part of the intention."""
-        words = phrases("seeker.toml", self.language)
+        words = phrases("seeker", self.language)
         preferences = [*listed(words["likes"], self.likes), *listed(words["dislikes"], self.dislikes)]
         facts = {"person": self.who, "scene": self.event, "intention": "\n".join([self.hidden_intention, *preferences])}
         return Scenario(id=self.id, language=self.language, opening=self.opening, facts=facts)
@@ -98,17 +96,16 @@ class OwnProfile(Frozen):
 
 def own_profiles() -> Path:
     """The file of our profiles, which are English."""
-    return Path(str(files("compeer.simulate").joinpath("profiles", "en.jsonl")))
+    return Path(__file__).with_name("profiles") / "en.jsonl"
 
 
 def read_profiles(path: Path) -> list[Scenario]:
     """The profiles of a file: ours, those of SAGE and RLVER, or any with id, person, scene and intention."""
 
-    def profile(value: Any) -> Scenario:
-        own = isinstance(value, dict) and "hidden_intention" in value
-        return (OwnProfile if own else SeekerProfile).model_validate(value).scenario()
+    def form_of(value: dict[str, Any]) -> type[Any]:
+        return OwnProfile if "hidden_intention" in value else SeekerProfile
 
-    return read_scenarios(path, profile, "profile", "id, person, scene and intention")
+    return read_scenarios(path, form_of, "profile", "id, person, scene and intention")
 
 
 @dataclass(frozen=True)
@@ -135,7 +132,7 @@ def emotion_grammar(language: str, rules: EmotionRules = SAGE) -> str:
     begin with a capital: after a space that is a token of its own, a small letter would begin in the middle of a word.
     A change always has its sign: models that like to go on with a digit would else be left with 0 alone.
     """
-    words = phrases("phrases.toml", language)
+    words = phrases("phrases", language)
     most = HIGHEST if rules.largest_change is None else rules.largest_change
     changes = [f"{size:+d}" for size in range(-most, most + 1)]
     reasons = f"[{words['first']}][{words['letters']} {words['marks']}]{{3,{_REASONS - 1}}}"
@@ -146,13 +143,6 @@ def emotion_grammar(language: str, rules: EmotionRules = SAGE) -> str:
     )
 
 
-def read_emotion(answer: Generation) -> EmotionAnswer | Complaint:
-    """The change and its reasons; an answer that was cut off might have lost a digit, and is not read."""
-    if answer.cut_off:
-        return Complaint("unparsable", "it is too long and was cut off")
-    return read_emotion_answer(answer.text)
-
-
 def feel(emotion: float, answer: EmotionAnswer, rules: EmotionRules = SAGE) -> Feeling:
     """The seeker's state after a reply, by the rules."""
     after, outcome = update(emotion, answer.change, rules)
@@ -161,7 +151,7 @@ def feel(emotion: float, answer: EmotionAnswer, rules: EmotionRules = SAGE) -> F
 
 def ask_reply(view: View, feeling: Feeling, rules: EmotionRules = SAGE, sampling: Sampling | None = None) -> Ask:
     """Asks for the next message of the seeker as it feels now; gives its `AgentTurn`."""
-    words = phrases("phrases.toml", view.language)
+    words = phrases("phrases", view.language)
     movement = words["rose" if feeling.applied > 0 else "fell" if feeling.applied < 0 else "same"]
     reasons = " ".join(feeling.reasons.split()) or words["no_reasons"]
     question = _filled("reply", view, feeling.emotion, movement=movement, reasons=reasons)
@@ -197,7 +187,7 @@ def read_message(answer: Generation) -> AgentTurn | Complaint:
 
 def _filled(name: str, view: View, emotion: float, **values: str) -> str:
     """A prompt with the facts, the emotion as a number and in words, and what else is given in its placeholders."""
-    levels = [one["text"] for one in phrases("phrases.toml", view.language)["levels"] if one["from"] <= emotion]
+    levels = [one["text"] for one in phrases("phrases", view.language)["levels"] if one["from"] <= emotion]
     facts = {fact: view.facts[fact].strip() for fact in ("person", "scene", "intention")}
     text = prompt_file(f"{name}.{prompt_language(view.language)}.txt").strip()
     return text.format(**facts, **values, emotion=f"{emotion:g}", level=levels[-1])
@@ -205,7 +195,7 @@ def _filled(name: str, view: View, emotion: float, **values: str) -> str:
 
 def _shared(view: View, rules: EmotionRules) -> str:
     """What both calls begin with. An utterance is a line, whatever it holds: nobody can speak in the other's name."""
-    words, most = phrases("phrases.toml", view.language), rules.largest_change
+    words, most = phrases("phrases", view.language), rules.largest_change
     limit = words["no_limit"] if most is None else words["limit"].format(most=most)
     colon = "：" if prompt_language(view.language) == "zh" else ": "
     conversation = "\n".join(f"{words[one.speaker]}{colon}{' '.join(one.text.split())}" for one in view.turns)
