@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from research.judge.comparison_table import comparison_tables
 from verdicts import IN_PERCENT, SCALES, Claim, Condition, by_figure, cell, condition, table
 
-from compeer.report.charts import Bar, Dot, Series, reliability_svg
+from compeer.report.charts import Dot, Series, reliability_svg
 from compeer.report.wording import DASH, decimal, signed
 from compeer.statistics import mean, mean_interval
 
@@ -219,7 +219,7 @@ def judges(found: Any, cpu: Any, gpu: Any, looks: Any) -> Claim:
     share_dots = [Dot(name, *(100 * one for one in share)) for name, share in shares.items()]
     claim.plots["contradictions"] = plots.dots("contradictions", "Contradictions in per cent of outputs", share_dots)
     claim.plots["reliability"] = reliability_svg(own["calibration"]["UnifiReward"])
-    bars = [Bar(name, [cpu["seconds"][key]]) for name, key in costs.items() if key in cpu["seconds"]]
+    bars = {name: [cpu["seconds"][key]] for name, key in costs.items() if key in cpu["seconds"]}
     claim.plots["cost"] = plots.bars("cost", "Seconds on two CPU cores", bars, lambda value: decimal(value, 1))
     return claim
 

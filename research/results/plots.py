@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
-from compeer.report.charts import WIDTH, Bar, Dot, Series, bar_chart, dot_chart, line_chart, nice_ticks
+from compeer.report.charts import WIDTH, Bars, Dot, Series, bar_chart, dot_chart, line_chart, nice_ticks
 from compeer.report.wording import decimal
 
 _CHART = re.compile(r'<svg class="chart" viewBox="0 0 \d+ ([\d.]+)"(.*?)>(.*?)</svg>', re.DOTALL)
@@ -38,7 +38,7 @@ def dots(key: str, title: str, rows: Sequence[Dot], mark: tuple[str, float] | No
     return _alone(drawn, mark[0] if mark else None)
 
 
-def bars(key: str, title: str, rows: Sequence[Bar], words: Callable[[float | None], str]) -> str:
+def bars(key: str, title: str, rows: Bars, words: Callable[[float | None], str]) -> str:
     """A bar from zero for each row, with its value beside it."""
     return _alone(bar_chart(key, title, rows, words=words), None)
 

@@ -16,7 +16,7 @@ from compeer.errors import InputError
 from compeer.report import card
 from compeer.report.card import write_card
 from compeer.report.card_counts import count_records, most_different, quantile
-from compeer.report.charts import Bar, Dot, bar_chart, dot_chart
+from compeer.report.charts import Dot, bar_chart, dot_chart
 from compeer.ser.record import SerRecord, write_records
 
 Json = dict[str, Any]
@@ -387,7 +387,7 @@ def widths(chart: str) -> list[float]:
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    chart = str(bar_chart("k", "Apples", [Bar("red", [10]), Bar("green", [5]), Bar("none", [0]), Bar("?", [None])]))
+    chart = str(bar_chart("k", "Apples", {"red": [10], "green": [5], "none": [0], "?": [None]}))
     whole, half, zero, unknown = widths(chart)
     assert half == pytest.approx(whole / 2, abs=0.1)
     assert zero == unknown == 1  # a trace, so that the row is seen to be there
@@ -396,15 +396,15 @@ def test_bars_are_as_long_as_their_values() -> None:
 
 
 def test_bars_of_several_series_have_a_legend() -> None:
-    chart = str(bar_chart("k", "Apples", [Bar("a very long name of a row", [1, 2])], ["mine", "<yours>"]))
+    chart = str(bar_chart("k", "Apples", {"a very long name of a row": [1, 2]}, ["mine", "<yours>"]))
     assert len(widths(chart)) == 2
     assert "&lt;yours&gt;" in chart
     assert '<ul class="legend">' in chart
 
 
 def test_bars_of_nothing_say_so() -> None:
-    assert "No figures." in str(bar_chart("k", "Apples", []))
-    assert widths(str(bar_chart("k", "Apples", [Bar("a", [0])]))) == [1]
+    assert "No figures." in str(bar_chart("k", "Apples", {}))
+    assert widths(str(bar_chart("k", "Apples", {"a": [0]}))) == [1]
 
 
 def test_a_dot_chart_gives_its_names_the_room_asked_for() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from compeer.report import write_report
 from compeer.report.charts import Dot, Series, dot_chart, line_chart, nice_ticks
-from compeer.report.run_metrics import conclusion, paired, share_estimate
+from compeer.report.run import conclusion, paired, share_estimate
 from compeer.report.wording import decimal, percent, signed, toml, without_folder
 from compeer.statistics import Estimate
 

@@ -14,8 +14,8 @@ from markupsafe import Markup
 from compeer.io import read_json
 from compeer.reasoning import EMOTIONS, LABELS, STAGES, STEPS, STRATEGIES
 from compeer.report.card_counts import NONE, RecordCounts, count_records, quantile
-from compeer.report.charts import Bar, Dot, bar_chart, dot_chart, nice_ticks
-from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page
+from compeer.report.charts import Bars, Dot, bar_chart, dot_chart, nice_ticks
+from compeer.report.page import Table, as_dict, find, number, objects, write_page
 from compeer.report.wording import DASH, WORDS, count, decimal, listing, percent, with_interval, without_folder
 from compeer.ser.record import PREFERENCES, SPLITS, SerRecord
 
@@ -44,17 +44,13 @@ def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, P
         "most_rows": MOST_ROWS,
         **_labelled(counts, read_json(folder / "agreement.json")),
         **_measured(counts),
-        **_checked(_rows(folder / "probes.json", "probes"), _rows(folder / "check.json", "findings")),
+        **_checked(folder),
         **_made(folder),
         "examples": [_example(record) for record in counts.examples],
         "last": DISPLAYED_UTTERANCES,
     }
     markdown = write_page(folder / "card.md", "card.jinja", markdown=True, **content)
     return markdown, write_page(folder / "card.html", "card.jinja", **content)
-
-
-def _rows(path: Path, key: str) -> list[dict[str, Any]]:
-    return [row for row in as_list(find(read_json(path), key)) if isinstance(row, dict)]
 
 
 def _labelled(counts: RecordCounts, agreement: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -83,10 +79,10 @@ def _labelled(counts: RecordCounts, agreement: Mapping[str, Any] | None) -> dict
     }
 
 
-def _bars(times: Mapping[str, int]) -> list[Bar]:
-    displayed = list(times.items())[:MOST_ROWS]
-    rest = sum(times.values()) - sum(number for _, number in displayed)
-    return [Bar(name, [number]) for name, number in [*displayed, *([("all others", rest)] if rest else [])]]
+def _bars(times: Mapping[str, int]) -> Bars:
+    rest = sum(list(times.values())[MOST_ROWS:])
+    displayed = {name: [number] for name, number in list(times.items())[:MOST_ROWS]}
+    return displayed | ({"all others": [rest]} if rest else {})
 
 
 def _measured(counts: RecordCounts) -> dict[str, Any]:
@@ -115,19 +111,21 @@ def _histogram(key: str, title: str, counts: RecordCounts, series: dict[str, str
     reach = max((quantile(lengths, 0.95) or 1) for lengths in found)
     width = max(1, round(nice_ticks(0, reach, about=10)[1]))
     starts = range(0, max(width, reach + 1), width)
-    bars = []
+    bars = {}
     for start in starts:
         last = start == starts[-1]
         inside = [
             sum(n for length, n in one.items() if length >= start and (last or length < start + width)) for one in found
         ]
         name = f"{start}+" if last else str(start) if width == 1 else f"{start}–{start + width - 1}"
-        bars.append(Bar(name, [n / one.total() for n, one in zip(inside, found, strict=True)]))
+        bars[name] = [n / one.total() for n, one in zip(inside, found, strict=True)]
     return bar_chart(key, title, bars, list(series.values()), percent)
 
 
-def _checked(probes: list[dict[str, Any]], findings: list[dict[str, Any]]) -> dict[str, Any]:
+def _checked(folder: Path) -> dict[str, Any]:
     """What can be guessed without the history, and what the check found."""
+    probes = objects(find(read_json(folder / "probes.json"), "probes"))
+    findings = objects(find(read_json(folder / "check.json"), "findings"))
     rows = []
     for probe in probes:
         what, by = (str(probe.get(key, DASH)) for key in ("label", "sees"))
@@ -196,7 +194,7 @@ def _made(folder: Path) -> dict[str, Any]:
 
 
 def _numbers(caption: str, found: Any) -> Table:
-    known = [(name, value) for name, inner in _flat(found) if (value := as_number(inner)) is not None]
+    known = [(name, value) for name, inner in _flat(found) if (value := number(inner)) is not None]
     rows = [[name, count(value)] for name, value in sorted(known, key=lambda item: (-item[1], item[0]))]
     return Table(caption, ["what", "number"], rows)
 

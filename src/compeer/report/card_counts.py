@@ -80,8 +80,8 @@ def count_records(path: Path, examples: int, seed: int) -> RecordCounts:
     """Reads a file of records once; the counts, and up to `examples` records to look at."""
     counts = RecordCounts()
     rng = generator(seed, "card")
-    met: Counter[tuple[str | None, ...]] = Counter()
-    sampled: dict[tuple[str | None, ...], SerRecord] = {}
+    met: Counter[tuple[str, ...]] = Counter()
+    sampled: dict[tuple[str, ...], SerRecord] = {}
     for record in read_records(path):
         _count(counts, record)
         sort = _sort(record)
@@ -146,16 +146,15 @@ def verdicts(record: SerRecord) -> Iterator[tuple[Part, StepLabel]]:
         yield part, getattr(record.labels, part)
 
 
-def _sort(record: SerRecord) -> tuple[str | None, ...]:
-    wrong = [f"{part} {label.kind}" for part, label in verdicts(record) if not label.value]
-    return (
-        record.author,
-        record.source,
-        record.language,
-        record.rewritten,
-        record.preference.value if record.preference else None,
-        wrong[0] if len(wrong) == 1 else f"{len(wrong)} wrong",
-    )
+def _sort(record: SerRecord) -> tuple[str, ...]:
+    """Whose it is, how it is labelled, and what is wrong in it."""
+    preferred, wrong = record.preference.value if record.preference else NONE, _wrong(record)
+    about = (record.author, record.source, record.language, f"rewritten {record.rewritten}", f"prefers {preferred}")
+    return (*about, wrong[0] if len(wrong) == 1 else f"{len(wrong)} wrong")
+
+
+def _wrong(record: SerRecord) -> list[str]:
+    return [f"{part} {label.kind}" for part, label in verdicts(record) if not label.value]
 
 
 def most_different(records: Iterable[SerRecord], number: int) -> list[SerRecord]:
@@ -172,12 +171,10 @@ def most_different(records: Iterable[SerRecord], number: int) -> list[SerRecord]
 
 
 def _features(record: SerRecord) -> set[str]:
-    wrong = {f"{part} {label.kind}" for part, label in verdicts(record) if not label.value}
-    preferred = record.preference.value if record.preference else NONE
+    wrong, turn = _wrong(record), record.candidate
     sources = {label.source for _, label in verdicts(record)}
-    about = {record.author, record.source, record.language, f"rewritten {record.rewritten}", f"prefers {preferred}"}
-    turn = record.candidate
-    return about | wrong | sources | {f"{len(wrong)} wrong", turn.strategy.strategy, turn.history.stage, record.split}
+    decided = {turn.strategy.strategy, turn.history.stage, record.split}
+    return {*_sort(record), *wrong, f"{len(wrong)} wrong", *sources, *decided}
 
 
 def quantile(lengths: Counter[int], share: float) -> int | None:

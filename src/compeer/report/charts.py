@@ -21,6 +21,7 @@ MANY_POINTS = 40  # from here on single points are faint and a running mean is d
 COLOURS = 5
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 4", "1 4")
 Words = Callable[[float | None], str]
+Bars = Mapping[str, Sequence[float | None]]  # by row: a value for each series, each of which may be unknown
 
 
 class Series(NamedTuple):
@@ -41,13 +42,6 @@ class Dot(NamedTuple):
     value: float | None
     low: float | None = None
     high: float | None = None
-
-
-class Bar(NamedTuple):
-    """One row of a bar chart: a value for each series, each of which may be unknown."""
-
-    name: str
-    values: Sequence[float | None]
 
 
 class Curve(NamedTuple):
@@ -157,22 +151,22 @@ def dot_chart(
     return _plot("dots", key=key, title=title, summary=label, axis=axis, ticks=ticks, dots=dots, mark=mark, words=words)
 
 
-def bar_chart(key: str, title: str, bars: Sequence[Bar], series: Sequence[str] = ("",), words: Words = count) -> Markup:
+def bar_chart(key: str, title: str, bars: Bars, series: Sequence[str] = ("",), words: Words = count) -> Markup:
     """A bar from zero for each row and series, with its value beside it. Long names stand above their bars."""
-    known = [value for bar in bars for value in bar.values if value is not None]
+    known = [value for values in bars.values() for value in values if value is not None]
     if not known:
         return _plot("nothing", title=title)
-    thick, gap, longest = 14, 10, max(len(bar.name) for bar in bars)
+    thick, gap, longest = 14, 10, max(map(len, bars))
     above = longest > 14
     left = 4 if above else 16 + 7 * longest
     axis = Axis(0, max(*known, 1e-9), left, WIDTH - 72)
     rows, top = [], 4.0
-    for bar in bars:
-        height = thick * len(bar.values)
-        lengths = [float(axis.position(value or 0)) - left for value in bar.values]
-        rows.append((bar, top + 12 if above else top + height / 2 + 5, top + (18 if above else 0), lengths))
+    for name, values in bars.items():
+        height = thick * len(values)
+        lengths = [float(axis.position(value or 0)) - left for value in values]
+        rows.append((name, values, top + 12 if above else top + height / 2 + 5, top + (18 if above else 0), lengths))
         top += height + gap + (18 if above else 0)
-    summary = "; ".join(f"{bar.name} {', '.join(map(words, bar.values))}" for bar in bars)
+    summary = "; ".join(f"{name} {', '.join(map(words, values))}" for name, values in bars.items())
     common = {"key": key, "title": title, "summary": f"{title}: {summary}.", "series": series, "words": words}
     return _plot("bars", **common, left=left, above=above, height=top, thick=thick, rows=rows)
 

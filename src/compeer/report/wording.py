@@ -1,18 +1,17 @@
 """How figures are put into words: numbers, shares, intervals, lists, and the names that people read."""
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
+from compeer.io import table
 from compeer.reasoning import LABELS
 from compeer.statistics import Estimate
 
 DASH = "–"
 _BLANK = "\u00a0"  # keeps a number and its sign on one line
-WORDS: dict[str, dict[str, Any]] = tomllib.loads(files("compeer.report").joinpath("wording.toml").read_text("utf-8"))
+WORDS = table("report/wording")
 BEST_OF = "best-of-"  # how the name begins of outputs that the judge chose among several
 
 
