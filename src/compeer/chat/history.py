@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import base64
 import re
-import tomllib
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from compeer.chat.schemas import LONGEST_HISTORY, LONGEST_STATE, MOST_MESSAGES, ChatMessage, ChatRequest, TextPart
 from compeer.dialogue import Media, Speaker, Utterance
+from compeer.io import table
 from compeer.safety.guard import GuardState
 from compeer.web.errors import Refusal, readable
 
@@ -40,7 +39,7 @@ _DATA_URL = re.compile(r"data:image/[a-z.+-]{1,20};base64,", re.IGNORECASE)
 SPEAKERS: dict[str, Speaker] = {"user": "seeker", "assistant": "supporter"}
 _MOST_ANSWERED = 200
 _STATE = TypeAdapter(GuardState)
-_REFUSALS: dict[str, str] = tomllib.loads(files("compeer.chat").joinpath("refusals.toml").read_text("utf-8"))
+_REFUSALS: dict[str, str] = table("chat/refusals")
 _LIMITS = {"messages": MOST_MESSAGES, "characters": LONGEST_HISTORY, "images": MOST_IMAGES}
 _LIMITS |= {"bytes": LARGEST_IMAGE, "pixels": MOST_PIXELS}
 

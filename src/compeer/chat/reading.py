@@ -77,12 +77,9 @@ class TurnReader:
 
     def steps(self) -> str:
         """The lines of the steps, if all were read, and the label of the response: where it could begin again."""
-        parsed = parse_turn(self.text)
-        found = {part: parsed.parts[part] for part in STEPS if part in parsed.parts}
-        if len(found) < len(STEPS):
-            return ""
-        lines = [render_step(part, step) for part, step in found.items() if not isinstance(step, str)]
-        return "\n".join([*lines, f"{LABELS['response']}:"])
+        parts = parse_turn(self.text).parts.items()
+        lines = [render_step(part, step) for part, step in parts if not isinstance(step, str)]
+        return "\n".join([*lines, f"{LABELS['response']}:"]) if len(lines) == len(STEPS) else ""
 
     def _decided(self, whole: bool) -> Iterator[StepDone | str]:
         """What the line means, once that is clear; `whole`: nothing follows on it."""
