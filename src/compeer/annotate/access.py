@@ -225,9 +225,8 @@ class Access:
         return LARGEST_IMPORT if "admin" in found.roles else LARGEST_BODY
 
 
-async def _access(request: Request) -> Access:  # what only looks something up needs no thread of its own
-    found: Access = request.app.state.access
-    return found
+async def _access(request: Request) -> Any:  # what only looks something up needs no thread of its own
+    return request.app.state.access
 
 
 AccessHere = Annotated[Access, Depends(_access)]

@@ -8,13 +8,13 @@ rebuilt. Times are milliseconds since 1970.
 """
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from importlib.resources import files
 from typing import Any
 
 import sqlalchemy as sa
+
+from compeer.io import table
 
 METADATA = sa.MetaData()
 
@@ -55,7 +55,7 @@ def _column(name: str, described: str) -> sa.Column[Any]:
 
 _TABLES = tuple(
     sa.Table(name, METADATA, *map(_column, columns.keys(), columns.values()))
-    for name, columns in tomllib.loads(files("compeer.annotate").joinpath("schema.toml").read_text("utf-8")).items()
+    for name, columns in table("annotate/schema").items()
 )
 EVENTS, HEAD, TEXTS, SESSIONS, *_ = _TABLES
 KEPT, STATE = _TABLES[:3], _TABLES[4:]  # the tables that cannot be rebuilt, and those that the events lead to
