@@ -84,7 +84,7 @@ def test_a_project_on_the_dashboard(plain: Store, clock: Clock) -> None:
     assert dashboard(plain, project.id)["questions"]["history"]["without_consensus"] == 0
 
 
-def test_who_drifts_from_gold_is_seen() -> None:
+def test_who_drifts_from_gold_is_noticed() -> None:
     known = {"history": True, "emotion": True, "strategy": True, "preference": "both"}
     worse = {**known, "emotion": False, "strategy": False}
     day = 86_400_000

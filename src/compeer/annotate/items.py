@@ -234,7 +234,7 @@ class OwnAnswers(OtherLabel):
 
 
 class Task(OwnAnswers):
-    """An item in front of one person. A gold item looks like any other."""
+    """An item in front of one person. A gold item has the form of any other."""
 
     task: TaskKind
     language: str

@@ -4,7 +4,7 @@ A person gets the item they already hold, else a new one: training first, then w
 adjudicators who gave neither label), now and then a gold item, then whatever has the highest priority. Of equal
 priority, an item that somebody has begun comes before a fresh one, unless the two already share more items than others
 do, so that agreement is known for each pair. Nobody gets an item twice, in a language they do not speak, or one they
-passed. The cost is a look at the first item of each lane (see `events.py`).
+passed. The cost is a query for the first item of each lane (see `events.py`).
 """
 
 import json
@@ -79,7 +79,7 @@ def next_task_anywhere(store: Store, person: Person) -> Task | Reason:
 
 
 def freeze_all(store: Store) -> None:
-    """Freezes all labels whose time for corrections is over, for whoever looks at what the labels lead to."""
+    """Freezes all labels whose time for corrections is over, for whoever needs what the labels lead to."""
     with store.read() as connection:
         due = connection.execute(_DUE, {"now": store.now(), "limit": 1}).first()
     if due:

@@ -2,7 +2,7 @@
 
 A `Writing` is one transaction. It holds the end of the chain from its first statement to its commit, so writers come
 one after another: what a writer reads is still true when it writes. Only its owner may read a store, its journals, its
-backups and what is exported: they hold what people said in distress.
+backups and what is exported: they hold what people wrote in distress.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class ChatSession:
         self.utterances.append(reply.model_copy(update={"notes": None}) if done.guarded.hide_reasoning else reply)
 
     def stopped(self, reply: str) -> None:
-        """Takes in that the seeker stopped the turn; what was shown of the reply stays."""
+        """Takes in that the seeker stopped the turn; what was displayed of the reply stays."""
         self.last = None
         if reply.strip():
             self.utterances.append(_utterance(reply.strip(), None))

@@ -22,7 +22,7 @@ from compeer.ser.record import PREFERENCES, SPLITS, SerRecord
 _STEMS = "screened splits contexts turns records profiles clusters rewritten-plain rewritten-personality duplicated"
 FILES = tuple(f"{stem}.jsonl" for stem in _STEMS.split())  # what a build may hold, in the order in which it is made
 DISPLAYED_UTTERANCES = 8  # of an example's history, the last ones
-MOST_ROWS = 12  # of values or kinds that may be many; the largest are shown
+MOST_ROWS = 12  # of values or kinds that may be many; the largest are displayed
 SOURCES = ("human", "llm", "silver", NONE)
 _SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
 """As hubs of datasets name them."""
@@ -210,7 +210,7 @@ def _line_count(path: Path) -> int:
 
 
 def _example(record: SerRecord) -> dict[str, Any]:
-    """A record as people read it; the responses stand in the order in which a judge sees them."""
+    """A record as people read it; the responses stand in the order in which a judge reads them."""
     about = [record.split, record.source, record.language, f"round {record.round}", f"by {record.author}"]
     about += [f"rewritten: {record.rewritten}"] if record.rewritten else []
     about += [f"by rule: {listing(record.derived)}"] if record.derived else []

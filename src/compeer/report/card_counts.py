@@ -1,6 +1,6 @@
 """What a dataset card counts: one pass over the records, keeping numbers and no texts.
 
-The exception is a handful of records to look at: one is drawn at random from each sort (whose, labelled how, wrong in
+The exception is a handful of records to look at: one is sampled from each sort (whose, labelled how, wrong in
 what), and of these the ones that differ most are chosen.
 """
 
@@ -16,14 +16,14 @@ from compeer.statistics import generator, words
 
 ASPECTS = ("source", "language", "author", "labels of steps", "preferences", "rewritten")
 NONE = "none"
-MOST_SORTS = 1000  # of records, and wordings of how a label came about, that are told apart; what comes later is not
+MOST_SORTS = 1000  # of records, and wordings of how a label came about, that are kept apart; what comes later is not
 
 _ID = re.compile(r"\S*\d\S*")
 
 
 @dataclass
 class RecordCounts:
-    """All figures of a card that come from the records themselves."""
+    """All numbers of a card that come from the records themselves."""
 
     records: int = 0
     # for each aspect: how many records have a value, by value and split
@@ -158,7 +158,7 @@ def _wrong(record: SerRecord) -> list[str]:
 
 
 def most_different(records: Iterable[SerRecord], number: int) -> list[SerRecord]:
-    """Of the records, those that show most things not shown yet, one after the other."""
+    """Of the records, those with most that none chosen before them has, one after the other."""
     left = {record.id: (record, _features(record)) for record in records}
     covered: Counter[str] = Counter()
     chosen: list[SerRecord] = []

@@ -17,7 +17,7 @@ from compeer.report.wording import count, decimal
 
 WIDTH, HEIGHT = 400, 230
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 44
-MANY_POINTS = 40  # from here on single points are faint and a running mean is drawn over them
+MANY_POINTS = 40  # from here on single points are faint and a moving mean lies over them
 COLOURS = 5
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 4", "1 4")
 Words = Callable[[float | None], str]
@@ -81,7 +81,7 @@ def _plot(macro: str, **content: Any) -> Markup:
 
 
 def line_chart(key: str, title: str, series: Sequence[Series], x_label: str = "step", y_label: str = "") -> Markup:
-    """Lines over steps. `key` names the chart within the page; series without a known point are not drawn."""
+    """Lines over steps. `key` names the chart within the page; series without a known point are left out."""
     known = [line for line in series if line.known]
     if not known:
         return _plot("nothing", title=title)
@@ -119,8 +119,8 @@ def _path(points: Sequence[tuple[float, float | None]], x_axis: Axis, y_axis: Ax
     """A path through the points that are known; one between two gaps is a dot."""
     commands = ""
     for _, stretch in groupby(points, key=lambda point: point[1] is None):
-        places = [f"{x_axis.position(x)} {y_axis.position(y)}" for x, y in stretch if y is not None]
-        commands += f"M{'L'.join(places)}{'h0.1' if len(places) == 1 else ''}" if places else ""
+        positions = [f"{x_axis.position(x)} {y_axis.position(y)}" for x, y in stretch if y is not None]
+        commands += f"M{'L'.join(positions)}{'h0.1' if len(positions) == 1 else ''}" if positions else ""
     return commands
 
 
@@ -196,11 +196,11 @@ def emotion_chart(curves: Sequence[Curve]) -> Markup:
         f"{len(known)} conversations; the mean goes from {decimal(means[0], 1)} to {decimal(means[-1], 1)}; "
         f"successes {ends['success']}, failures {ends['failure']}."
     )
-    drawn = [_curve(curve, x_axis, y_axis) for curve in known]
+    lines = [_curve(curve, x_axis, y_axis) for curve in known]
     mean = _path(list(enumerate(means)), x_axis, y_axis)
     opacity = max(0.15, min(0.6, 12 / len(known)))  # many curves must not hide their mean
     common = {"title": title, "summary": summary, "plot": plot, "ends": ends}
-    return _plot("emotions", **common, curves=drawn, mean=mean, opacity=opacity)
+    return _plot("emotions", **common, curves=lines, mean=mean, opacity=opacity)
 
 
 def spark(curve: Curve) -> Markup:

@@ -1,4 +1,4 @@
-"""The report of an evaluation: one self-contained HTML page made from an evaluation's folder alone.
+"""The report of an evaluation: one self-contained HTML page made from nothing but an evaluation's folder.
 
 `write_evaluation(FOLDER)` writes `report.html` beside `scores.jsonl`, what became of each conversation, `judged.jsonl`,
 what the judges wrote, `dialogues/` with the words, the reasoning and the seeker's facts, and `figures.json`, of which
@@ -9,7 +9,7 @@ it reads the keys below. What is missing or torn is left out or becomes a dash.
     failures    {"model": {reason: times}, "infrastructure": {reason: times}}
     cost        {"roles": {role: {"calls", "prompt_tokens", "tokens"}}, "seconds", and "price" with its "currency"}
 
-What was said is escaped everywhere, and the page's policy lets no script run but its own, which only pages through the
+Utterances are escaped everywhere, and the page's policy lets no script run but its own, which only pages through the
 transcripts; without it they stand closed, one below the other.
 """
 

@@ -1,6 +1,6 @@
 """The page builder that all reports share: one template environment, tables, lenient reading, one way to write.
 
-A report is most needed when something went wrong, so what is missing or unreadable becomes None and is shown as a dash.
+A report is most needed when something went wrong, so what is missing or unreadable becomes None and then a dash.
 A page needs nothing from outside, holds no clock time and no path of the machine, and is the same for the same files.
 """
 

@@ -1,4 +1,4 @@
-"""The report of a run: what came out, what was said, what it does not show, and how to repeat it, on one page.
+"""The report of a run: what came out, a few answers, what it does not prove, and how to repeat it, on one page.
 
 What the stages recorded is read leniently. The prose and the tables are in `run.html.jinja`; here are the intervals of
 what was measured, the charts, and a few histories with all outputs.
@@ -277,7 +277,7 @@ def _output(name: str, row: dict[str, Any] | None) -> dict[str, Any]:
     if row is None:
         return {"supporter": name, "parsed": None}
     text, reasons = _text(row.get("text")), as_dict(row.get("missing")).values()
-    # That the model was stopped before its end the text alone does not show.
+    # The text itself does not reveal that the model was stopped before its end.
     cut_off = row.get("cut_off") is True or any(str(reason).startswith("cut off") for reason in reasons)
     form = number(row, "parts", "format")
     verdicts = {str(part): _verdict(row, part) for part in PARTS}

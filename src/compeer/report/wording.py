@@ -1,4 +1,4 @@
-"""How figures are put into words: numbers, shares, intervals, lists, and the names that people read."""
+"""How numbers are put into words: numbers, shares, intervals, lists, and the names that people read."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ def interval(low: float | None, high: float | None, digits: int = 2) -> str:
 
 
 def with_interval(value: str, low: float | None, high: float | None, digits: int = 2) -> str:
-    """A figure and its interval, which may stand on the next line, but is not broken itself."""
+    """A number and its interval, which may stand on the next line, but is not broken itself."""
     return f"{value} {interval(low, high, digits).replace(' ', _BLANK)}".strip()
 
 
@@ -91,7 +91,7 @@ def language_name(code: str) -> str:
 
 
 def without_folder(value: Any) -> Any:
-    """A setting as it may be shown: an absolute path tells where somebody's files lie, so only its name is kept."""
+    """A setting as it may be published: an absolute path says where somebody's files lie; its name is kept."""
     if isinstance(value, str):
         for kind in (PurePosixPath, PureWindowsPath):
             if (path := kind(value)).is_absolute():

@@ -26,7 +26,7 @@ OPEN_PATHS = ("/", "/healthz", "/openapi.json")  # need no key, like the page's 
 BODY_SECONDS = 30.0  # so long may a body take to arrive
 BODIES_AT_ONCE = 2**26  # bytes of bodies held at the same time, all clients together
 _DRAINED = 2**26  # bytes of an over-long body that are thrown away, so that the client is there to read the refusal
-_CLIENTS = 10_000  # clients whose requests are counted; the one not seen for longest is forgotten first
+_CLIENTS = 10_000  # clients whose requests are counted; the one that asked longest ago is forgotten first
 SECURITY_HEADERS: dict[str, str] = TABLE["headers"]
 
 
