@@ -262,9 +262,9 @@ def workbench_app(store: Store, settings: WorkbenchSettings) -> FastAPI:
     door: dict[str, Any] = {"hosts": settings.hosts, "rate": settings.rate, "longest_body": access.longest_body}
     templates = Environment(loader=PackageLoader("compeer.annotate", "pages"), autoescape=True)
     pages = {path: templates.get_template(name).render() for path, name in PAGES.items()}
-    title, about, keys = (_TABLE[name] for name in ("title", "description", "security"))
+    title, about, schemes = (_TABLE[name] for name in ("title", "description", "security"))
     static = page_files(workbench="compeer.annotate")
-    app = application(title, about, static, pages, keys, _needed, check=store.length, close=store.close, **door)
+    app = application(title, about, static, pages, schemes, _needed, check=store.length, close=store.close, **door)
     app.state.access, app.state.media = access, settings.media
     app.add_exception_handler(InputError, _answer_input_error)
     app.add_exception_handler(OperationalError, _answer_out_of_reach)

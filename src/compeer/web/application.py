@@ -44,7 +44,7 @@ def application(
     text: str,
     static: Mapping[str, bytes],
     pages: Mapping[str, str],
-    keys: Mapping[str, Any],
+    schemes: Mapping[str, Any],
     needed: Callable[[str, str], Sequence[str]],
     *,
     check: Callable[[], object],
@@ -53,9 +53,9 @@ def application(
 ) -> FastAPI:
     """An application without routes of its own; `pages` are paths and their HTML, `door` the settings of `Door`.
 
-    `static` are files by name, for which browsers ask anew each time, so that page and server always fit. `keys` are
-    ways to identify oneself, `needed` says which a path and a method need ("a b": both); `check` fails where the server
-    cannot work, `close` is called at the end. The door answers a `Refusal`. The framework's own pages would load
+    `static` are files by name, for which browsers ask anew each time, so that page and server always fit. `schemes`
+    are ways to identify oneself, `needed` says which a path and a method need ("a b": both); `check` fails where the
+    server cannot work, `close` is called at the end. The door answers a `Refusal`. The framework's own pages would load
     scripts from elsewhere, and its telemetry reports errors in their words.
     """
 
@@ -108,10 +108,10 @@ def application(
             for method, operation in operations.items():
                 operation["responses"].pop("422", None)
                 if ways := needed(path, method):
-                    operation["security"] = [{key: [] for key in way.split()} for way in ways]
+                    operation["security"] = [{scheme: [] for scheme in way.split()} for way in ways]
         for name in ("HTTPValidationError", "ValidationError"):
             found["components"]["schemas"].pop(name, None)
-        return found | {"components": found["components"] | ({"securitySchemes": keys} if keys else {})}
+        return found | {"components": found["components"] | ({"securitySchemes": schemes} if schemes else {})}
 
     app.openapi = described  # type: ignore[method-assign]
     return app
