@@ -72,15 +72,14 @@ class ChatSession:
             raise InputError("nothing has been said yet.", file=path)
         if path.exists():
             raise InputError("there is such a file already.", file=path, do="Give another name.")
-        source, every = f"chat: {model}", tuple(self.utterances)
+        every = tuple(self.utterances)
+        dialogue = Dialogue(id=path.stem or "chat", language=language, source=f"chat: {model}", utterances=every)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix.lower() == ".md":
                 write_text(path, as_markdown(every, model))
             else:
-                write_lines(
-                    path, [Dialogue(id=path.stem or "chat", language=language, source=source, utterances=every)]
-                )
+                write_lines(path, [dialogue])
         except (OSError, ValueError) as error:
             raise InputError(f"it cannot be written: {error}", file=path) from None
 
