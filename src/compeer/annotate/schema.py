@@ -38,12 +38,9 @@ class _Encoded(sa.TypeDecorator[Any]):
             return value
 
 
-Json = _Encoded(partial(json.dumps, sort_keys=True), json.loads)
-WordList = _Encoded(",".join, lambda text: tuple(text.split(",")))
-
-
 _KINDS: dict[str, Any] = {"long": sa.BigInteger, "int": sa.Integer, "bool": sa.Boolean, "text": sa.Text}
-_KINDS |= {"json": Json, "words": WordList}
+_KINDS["json"] = _Encoded(partial(json.dumps, sort_keys=True), json.loads)
+_KINDS["words"] = _Encoded(",".join, lambda text: tuple(text.split(",")))
 
 
 def _column(name: str, described: str) -> sa.Column[Any]:

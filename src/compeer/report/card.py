@@ -5,6 +5,7 @@ text stands in the records to look at, and nowhere else. Every file but the reco
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,12 +114,9 @@ def _histogram(key: str, title: str, counts: RecordCounts, series: dict[str, str
     starts = range(0, max(width, reach + 1), width)
     bars = {}
     for start in starts:
-        last = start == starts[-1]
-        inside = [
-            sum(n for length, n in one.items() if length >= start and (last or length < start + width)) for one in found
-        ]
-        name = f"{start}+" if last else str(start) if width == 1 else f"{start}–{start + width - 1}"
-        bars[name] = [n / one.total() for n, one in zip(inside, found, strict=True)]
+        end = math.inf if start == starts[-1] else start + width
+        name = f"{start}+" if end == math.inf else str(start) if width == 1 else f"{start}–{end - 1}"
+        bars[name] = [sum(n for length, n in one.items() if start <= length < end) / one.total() for one in found]
     return bar_chart(key, title, bars, list(series.values()), percent)
 
 

@@ -4,6 +4,7 @@ The exception is a handful of records to look at: one is sampled from each sort 
 what), and of these the ones that differ most are chosen.
 """
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,6 @@ from compeer.reasoning import STEPS, Part
 from compeer.ser.record import SerRecord, StepLabel, read_records
 from compeer.statistics import generator, words
 
-ASPECTS = ("source", "language", "author", "labels of steps", "preferences", "rewritten")
 NONE = "none"
 MOST_SORTS = 1000  # of records, and wordings of how a label came about, that are kept apart; what comes later is not
 
@@ -27,7 +27,7 @@ class RecordCounts:
 
     records: int = 0
     # for each aspect: how many records have a value, by value and split
-    by_split: dict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: {key: Counter() for key in ASPECTS})
+    by_split: dict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
     dialogues: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # hashes of their ids, by split
     steps: Counter[tuple[str, str, bool]] = field(default_factory=Counter)  # verdicts by step, source and value
     kinds: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # False verdicts by step, source and kind
@@ -179,9 +179,5 @@ def _features(record: SerRecord) -> set[str]:
 
 def quantile(lengths: Counter[int], share: float) -> int | None:
     """The smallest length that at least this share of all do not exceed; None of nothing."""
-    reach, so_far = share * lengths.total(), 0
-    for length in sorted(lengths):
-        so_far += lengths[length]
-        if so_far >= reach:
-            return length
-    return None
+    found = sorted(lengths.elements())
+    return found[max(0, math.ceil(share * len(found)) - 1)] if found else None
