@@ -201,7 +201,7 @@ def create_store(name: str, clock: Callable[[], float] = time.time) -> Store:
     return Store(engine, clock)
 
 
-def open_store(name: str, clock: Callable[[], float] = time.time) -> Store:
+def open_store(name: str) -> Store:
     """Opens a store that is there; another schema than this version's is refused."""
     do = f"Make one: compeer annotate init {name}"
     if (file := _file_of(name)) and not file.is_file():
@@ -212,7 +212,7 @@ def open_store(name: str, clock: Callable[[], float] = time.time) -> Store:
         found = connection.execute(select(VERSION)).scalar()
     if found != REVISION:
         raise _of_another_version(name, found)
-    return Store(engine, clock)
+    return Store(engine)
 
 
 def _of_another_version(name: str, found: str | None) -> InputError:

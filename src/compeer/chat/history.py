@@ -1,14 +1,9 @@
 """What a chat request holds: a history of seeker and supporter, images, and the guard's memory of the conversation.
 
-Messages of other roles (a system prompt, a tool's answer) are ignored, since the supporter has a prompt of its own; so
-is reasoning that a client sends back. Nobody is refused for sending too much as long as there is text, for the guard
-must read it: what is too much, or is no image, is dropped, the oldest first, and named.
-
-Only data URLs are taken as images: the server fetches nothing. An image is decoded, shrunk and written again, so that
-whatever else its file held, such as where it was taken, stays behind.
-
-The guard's memory is a string that the client keeps. It is encoded, not signed: whoever changes it changes only what
-the guard remembers of their own conversation, and danger is found in the messages, never in the state.
+Nobody is refused for sending too much as long as there is text, for the guard must read it: what is too much, or is no
+image, is dropped, the oldest first, and named. An image is decoded, shrunk and written again, so that whatever else its
+file held, such as where it was taken, stays behind. The guard's memory is encoded, not signed: whoever changes it
+changes only what the guard remembers of their own conversation, and danger is found in the messages, never in it.
 """
 
 from __future__ import annotations

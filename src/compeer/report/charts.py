@@ -80,7 +80,7 @@ def _plot(macro: str, **content: Any) -> Markup:
     return Markup(str(getattr(macros, macro)(**content)).replace("\n", ""))
 
 
-def line_chart(key: str, title: str, series: Sequence[Series], x_label: str = "step", y_label: str = "") -> Markup:
+def line_chart(key: str, title: str, series: Sequence[Series], y_label: str = "") -> Markup:
     """Lines over steps. `key` names the chart within the page; series without a known point are left out."""
     known = [line for line in series if line.known]
     if not known:
@@ -93,7 +93,7 @@ def line_chart(key: str, title: str, series: Sequence[Series], x_label: str = "s
     digits = max(0, -math.floor(math.log10(y_ticks[1] - y_ticks[0]) + 1e-9))
     rows = [(tick, decimal(tick, digits)) for tick in y_ticks]
     columns = [(tick, f"{tick:g}") for tick in _step_ticks(low, high)]
-    plot = {"x": x_axis, "y": y_axis, "rows": rows, "columns": columns, "x_label": x_label, "y_label": y_label}
+    plot = {"x": x_axis, "y": y_axis, "rows": rows, "columns": columns, "x_label": "step", "y_label": y_label}
     summary = "; ".join(
         f"{line.name} from {decimal(line.known[0][1])} at step {line.known[0][0]:g} "
         f"to {decimal(line.known[-1][1])} at step {line.known[-1][0]:g}"

@@ -78,16 +78,10 @@ def _model(name: Any) -> str:
 def _folded(written: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Settings, hashes and versions as text; paths and addresses of the machine are left out."""
     return [
-        (key.capitalize(), json.dumps(_without_addresses(without_folder(found)), indent=2, ensure_ascii=False))
+        (key.capitalize(), json.dumps(without_folder(found, "url"), indent=2, ensure_ascii=False))
         for key in ("settings", "hashes", "versions")
         if (found := as_dict(written.get(key)))
     ]
-
-
-def _without_addresses(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_addresses(inner) for key, inner in value.items() if key != "url"}
-    return value
 
 
 def _of(part: float | None, whole: float | None) -> str:

@@ -90,16 +90,16 @@ def language_name(code: str) -> str:
     return str(WORDS["languages"].get(code, code))
 
 
-def without_folder(value: Any) -> Any:
-    """A setting as it may be published: an absolute path says where somebody's files lie; its name is kept."""
+def without_folder(value: Any, *left_out: str) -> Any:
+    """A setting as it may be published, without some keys; of an absolute path, which reveals much, only the name."""
     if isinstance(value, str):
         for kind in (PurePosixPath, PureWindowsPath):
             if (path := kind(value)).is_absolute():
                 return f"…/{path.name}"
         return value
     if isinstance(value, dict):
-        return {key: without_folder(inner) for key, inner in value.items()}
-    return [without_folder(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: without_folder(inner, *left_out) for key, inner in value.items() if key not in left_out}
+    return [without_folder(inner, *left_out) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def toml(values: dict[str, Any], table: str = "") -> str:
