@@ -16,8 +16,9 @@ from compeer.errors import InputError
 from compeer.report import card
 from compeer.report.card import write_card
 from compeer.report.card_counts import count_records, most_different, quantile
-from compeer.report.charts import Dot, bar_chart, dot_chart
+from compeer.report.charts import bar_chart, dot_chart
 from compeer.ser.record import SerRecord, write_records
+from compeer.statistics import Estimate
 
 Json = dict[str, Any]
 EVIL = "<script>alert(1)</script> | **loud** `tick` _low_ # [link](http://elsewhere.example/x)"
@@ -408,6 +409,6 @@ def test_bars_of_nothing_say_so() -> None:
 
 
 def test_a_dot_chart_gives_its_names_the_room_asked_for() -> None:
-    charts = [str(dot_chart("k", "t", [Dot("name", 0.5)], [0, 1], left=left)) for left in (92, 165)]
+    charts = [str(dot_chart("k", "t", [("name", Estimate(value=0.5))], [0, 1], left=left)) for left in (92, 165)]
     assert ['x="80"' in chart for chart in charts] == [True, False]
     assert 'x="153"' in charts[1]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from compeer.report import write_report
-from compeer.report.charts import Dot, Series, dot_chart, line_chart, nice_ticks
+from compeer.report.charts import Series, dot_chart, line_chart, nice_ticks
 from compeer.report.run import conclusion, paired, share_estimate
 from compeer.report.wording import decimal, percent, signed, toml, without_folder
 from compeer.statistics import Estimate
@@ -444,7 +444,13 @@ def test_curves_of_any_length(count: int) -> None:
 
 
 def test_a_dot_without_values_is_left_out() -> None:
-    chart = dot_chart("key", "Title", [Dot("known", 0.5, 0.4, 0.6), Dot("not", None)], (0, 1), ("chance", None))
+    chart = dot_chart(
+        "key",
+        "Title",
+        [("known", Estimate(value=0.5, low=0.4, high=0.6)), ("not", Estimate(value=None))],
+        (0, 1),
+        ("chance", None),
+    )
     assert chart.count("<circle") == 1
     assert chart.count('class="interval"') == 1
     assert 'class="mark"' not in chart

@@ -15,8 +15,8 @@ from markupsafe import Markup
 from compeer.io import read_json
 from compeer.reasoning import EMOTIONS, LABELS, STAGES, STEPS, STRATEGIES
 from compeer.report.card_counts import NONE, RecordCounts, count_records, quantile
-from compeer.report.charts import Bars, Dot, bar_chart, dot_chart, nice_ticks
-from compeer.report.page import Table, as_dict, find, number, objects, write_page
+from compeer.report.charts import Bars, bar_chart, dot_chart, nice_ticks
+from compeer.report.page import Table, as_dict, as_estimate, find, number, objects, write_page
 from compeer.report.wording import DASH, WORDS, count, decimal, listing, percent, with_interval, without_folder
 from compeer.ser.record import PREFERENCES, SPLITS, SerRecord
 
@@ -151,8 +151,8 @@ def _passed(found: Mapping[str, Any]) -> str:
 
 def _probe_chart(index: int, label: str, probes: list[dict[str, Any]]) -> Markup:
     here = [probe for probe in probes if str(probe.get("label", DASH)) == label]
-    dots = [Dot(str(probe.get("sees", DASH))[:24], *(number(probe, key) for key in _PROBED[:3])) for probe in here]
-    known = [value for dot in dots for value in (dot.value, dot.low, dot.high) if value is not None]
+    dots = [(str(probe.get("sees", DASH))[:24], as_estimate(probe, "balanced_accuracy")) for probe in here]
+    known = [value for _, dot in dots for value in (dot.value, dot.low, dot.high) if value is not None]
     limits = [limit for probe in here if (limit := number(probe, "limit")) is not None]
     ticks = nice_ticks(min([*known, *limits, 0.4]), max([*known, *limits, 0.7]), about=4)
     mark = ("limit", limits[0]) if limits else ("chance", number(here[0], "chance"))

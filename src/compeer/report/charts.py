@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from compeer.report.page import environment
 from compeer.report.wording import count, decimal
+from compeer.statistics import Estimate
 
 WIDTH, HEIGHT = 400, 230
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 44
@@ -21,6 +22,7 @@ MANY_POINTS = 40  # from here on single points are faint and a moving mean lies 
 COLOURS = 5
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 4", "1 4")
 Words = Callable[[float | None], str]
+Dots = Sequence[tuple[str, Estimate]]  # rows by name, of which everything else may be unknown
 Bars = Mapping[str, Sequence[float | None]]  # by row: a value for each series, each of which may be unknown
 
 
@@ -33,15 +35,6 @@ class Series(NamedTuple):
     @property
     def known(self) -> list[tuple[float, float]]:
         return [(x, y) for x, y in self.points if y is not None]
-
-
-class Dot(NamedTuple):
-    """One row of a dot chart: a value with its interval, each of which may be unknown."""
-
-    name: str
-    value: float | None
-    low: float | None = None
-    high: float | None = None
 
 
 class Curve(NamedTuple):
@@ -134,7 +127,7 @@ def _step_ticks(low: float, high: float) -> list[float]:
 def dot_chart(
     key: str,
     title: str,
-    dots: Sequence[Dot],
+    dots: Dots,
     ticks: Sequence[float],
     mark: tuple[str, float | None] | None = None,
     words: Words = decimal,
@@ -143,9 +136,9 @@ def dot_chart(
     """Dots with intervals; `mark` is a named line to compare with, `left` the room for the rows' names."""
     axis = Axis(ticks[0], ticks[-1], left, WIDTH - 30)
     summary = []
-    for dot in dots:
+    for name, dot in dots:
         bounds = "" if dot.low is None or dot.high is None else f", {words(dot.low)} to {words(dot.high)}"
-        summary.append(f"{dot.name} {words(dot.value)}{bounds}")
+        summary.append(f"{name} {words(dot.value)}{bounds}")
     mark = mark if mark and mark[1] is not None else None
     label = f"{title}: {'; '.join(summary)}."
     return _plot("dots", key=key, title=title, summary=label, axis=axis, ticks=ticks, dots=dots, mark=mark, words=words)

@@ -28,7 +28,7 @@ from markupsafe import Markup
 from compeer.errors import InputError
 from compeer.evaluate.answers import DIMENSIONS, HIGHEST
 from compeer.io import read_json
-from compeer.report.charts import Curve, Dot, bar_chart, dot_chart, emotion_chart, spark
+from compeer.report.charts import Curve, bar_chart, dot_chart, emotion_chart, spark
 from compeer.report.page import Table, as_dict, as_estimate, as_list, find, number, read_rows, write_page
 from compeer.report.wording import DASH, count, decimal, listing, signed, without_folder
 from compeer.statistics import mean
@@ -95,7 +95,7 @@ def _charts(is_sage: bool, metrics: Mapping[str, Any], transcripts: Sequence[Map
     else:
         found = {name.capitalize(): find(metrics, "dimensions", name) for name in DIMENSIONS}
         found["Average"] = metrics.get("average")
-        dots = [Dot(name, *(number(one, key) for key in ("score", "low", "high"))) for name, one in found.items()]
+        dots = [(name, as_estimate(one, "score")) for name, one in found.items()]
         title = "Score by dimension, with 95 % intervals (higher is better)"
         first = dot_chart("dimensions", title, dots, HUNDRED, words=lambda value: decimal(value, 0))
     scores = [one["score"] for one in transcripts if one["score"] is not None]

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from compeer.io import read_json
 from compeer.models.catalogue import BASES, PACKAGED_MODELS
 from compeer.reasoning import LABELS, PARTS, STEPS, parse_turn
-from compeer.report.charts import MANY_POINTS, Dot, Series, dot_chart, line_chart
+from compeer.report.charts import MANY_POINTS, Dots, Series, dot_chart, line_chart
 from compeer.report.page import Table, as_dict, as_estimate, as_list, find, number, objects, read_rows, write_page
 from compeer.report.wording import DASH, WORDS, count, decimal, percent, signed, supporter_name, toml, without_folder
 from compeer.statistics import Estimate, wilson
@@ -247,8 +247,8 @@ def supporter_charts(run: RunMetrics) -> list[Markup]:
     return charts
 
 
-def _dots(estimates: Mapping[str, Estimate]) -> list[Dot]:
-    return [Dot(_short(name), found.value, found.low, found.high) for name, found in estimates.items()]
+def _dots(estimates: Mapping[str, Estimate]) -> Dots:
+    return [(_short(name), found) for name, found in estimates.items()]
 
 
 def _short(name: str) -> str:
