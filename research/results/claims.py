@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from research.judge.comparison_table import comparison_tables
 from verdicts import IN_PERCENT, SCALES, Claim, Condition, by_figure, cell, condition, table
 
-from compeer.report.charts import Bar, Dot, Series, reliability_svg
+from compeer.report.charts import Series, reliability_svg
 from compeer.report.wording import DASH, decimal, signed
 from compeer.statistics import mean, mean_interval
 
@@ -51,7 +51,9 @@ def asked_for(key: str, name: str, estimate: Sequence[float | None], wanted: str
 
 def forest(key: str, title: str, differences: Mapping[str, Sequence[float | None]], name: str) -> str:
     """Differences in per cent points with their intervals, beside none."""
-    rows = [Dot(one, *(None if v is None else 100 * v for v in estimate)) for one, estimate in differences.items()]
+    rows = [
+        plots.dot(one, *(None if v is None else 100 * v for v in estimate)) for one, estimate in differences.items()
+    ]
     return plots.dots(key, title, rows, (name, 0.0))
 
 
@@ -216,10 +218,10 @@ def judges(found: Any, cpu: Any, gpu: Any, looks: Any) -> Claim:
     differences = {f"{test}, {PARTS[part]}": one for test, parts in apart.items() for part, one in parts.items()}
     title = "UnifiReward minus PRM + ORM, Weighted-F1 in points"
     claim.plots["judges"] = forest("judges", title, differences, "PRM + ORM")
-    share_dots = [Dot(name, *(100 * one for one in share)) for name, share in shares.items()]
+    share_dots = [plots.dot(name, *(100 * one for one in share)) for name, share in shares.items()]
     claim.plots["contradictions"] = plots.dots("contradictions", "Contradictions in per cent of outputs", share_dots)
     claim.plots["reliability"] = reliability_svg(own["calibration"]["UnifiReward"])
-    bars = [Bar(name, [cpu["seconds"][key]]) for name, key in costs.items() if key in cpu["seconds"]]
+    bars = {name: [cpu["seconds"][key]] for name, key in costs.items() if key in cpu["seconds"]}
     claim.plots["cost"] = plots.bars("cost", "Seconds on two CPU cores", bars, lambda value: decimal(value, 1))
     return claim
 
@@ -425,7 +427,7 @@ def alike(found: Any, read: Any = None, earlier: Any = None) -> Claim:
     apart = {f"{name} ({one['seeds']})": found["differences"].get(f"{name} - sft") for name, one in ways.items()}
     columns = {name: one for name, one in apart.items() if one}
     claim.tables["figures"] = by_figure(columns, {key: SUPPORTERS[key] for key in OF_WAYS})
-    rows = [Dot(name, *one["similarity in a group"]) for name, one in ways.items()]
+    rows = [plots.dot(name, *one["similarity in a group"]) for name, one in ways.items()]
     claim.plots["alike"] = plots.dots("alike", "Similarity of a history's replies", rows, digits=2)
     if curves := curves_of(found, "redundancy/s_in"):
         title = "Similarity of a history's replies in training"
@@ -466,7 +468,7 @@ def best_of(found: Any, read: Any = None) -> Claim:
         if key not in names:
             continue
         factor, digits = SCALES.get(key, IN_PERCENT)
-        drawn = [Dot(f"n = {row['n']}", *(factor * one for one in row[key])) for row in rows]
+        drawn = [plots.dot(f"n = {row['n']}", *(factor * one for one in row[key])) for row in rows]
         name = f"best-of-{key.replace(' ', '-').replace('_', '-')}"
         claim.plots[name] = plots.dots(name, f"{key} by n", drawn, digits=digits)
     return claim
@@ -500,7 +502,9 @@ def transfer(found: Any, judge_at_home: Any, supporter_at_home: Any) -> Claim:
     shown = {key: name for key, name in SUPPORTERS.items() if key not in not_there}
     claim.tables["supporter"] = supporter_table({"ESConv": home, **answers}, shown)
     rows = {f"{corpus}, {name}": one for corpus, parts in verdicts.items() for name, one in parts.items()}
-    drawn = [Dot(name, *(None if one is None else 100 * one for one in estimate)) for name, estimate in rows.items()]
+    drawn = [
+        plots.dot(name, *(None if one is None else 100 * one for one in estimate)) for name, estimate in rows.items()
+    ]
     claim.plots["transfer"] = plots.dots(
         "transfer", "Balanced accuracy of the judge in per cent", drawn, ("chance", 50.0)
     )

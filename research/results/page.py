@@ -24,7 +24,6 @@ import claims  # noqa: E402
 import plots  # noqa: E402
 from verdicts import Claim  # noqa: E402
 
-from compeer.report.charts import Bar  # noqa: E402
 from compeer.report.wording import percent  # noqa: E402
 
 
@@ -91,7 +90,7 @@ def written(results: Path = HERE) -> dict[str, str]:
     rows = [summary_row(number, name, names[name], found[name]) for number, name in enumerate(TITLES, 1)]
     pages["results.md"] = environment.get_template("results.md.jinja").render(claims=found, rows=rows)
     charts = {f"plots/{name}.svg": svg for claim in found.values() for name, svg in claim.plots.items()}
-    bars = [Bar(f"Claim {row['number']}", (row["share"],)) for row in rows if row["share"] is not None]
+    bars = {f"Claim {row['number']}": [row["share"]] for row in rows if row["share"] is not None}
     if bars:
         charts["plots/claims.svg"] = plots.bars("claims", "Conditions met, by claim", bars, percent)
     return {name: wrapped(text) for name, text in pages.items()} | charts

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup, escape
 
-from compeer.report.charts import WIDTH, Bar, Dot, Series, bar_chart, dot_chart, line_chart, nice_ticks
+from compeer.report.charts import WIDTH, Bars, Dots, Series, bar_chart, dot_chart, line_chart, nice_ticks
 from compeer.report.wording import decimal
+from compeer.statistics import Estimate
 
 _CHART = re.compile(r'<svg class="chart" viewBox="0 0 \d+ ([\d.]+)"(.*?)>(.*?)</svg>', re.DOTALL)
 _STYLE = (
@@ -25,11 +26,16 @@ _STYLE = (
 _KEY = re.compile(r"""<li><svg[^>]*>(<path class="line [^>]*/>)</svg>(.*?)</li>""")
 
 
-def dots(key: str, title: str, rows: Sequence[Dot], mark: tuple[str, float] | None = None, digits: int = 1) -> str:
+def dot(name: str, value: float | None, low: float | None = None, high: float | None = None) -> tuple[str, Estimate]:
+    """A row of a chart of dots."""
+    return name, Estimate(value=value, low=low, high=high)
+
+
+def dots(key: str, title: str, rows: Dots, mark: tuple[str, float] | None = None, digits: int = 1) -> str:
     """A dot with its interval for each row; `mark` is a dashed line to compare with, named in the legend."""
-    known = [value for row in rows for value in (row.value, row.low, row.high) if value is not None]
+    known = [value for _, one in rows for value in (one.value, one.low, one.high) if value is not None]
     known += [mark[1]] if mark else []
-    left = 24 + round(7 * max(len(row.name) for row in rows))
+    left = 24 + round(7 * max(len(name) for name, _ in rows))
 
     def words(value: float | None) -> str:
         return decimal(value, digits)
@@ -38,7 +44,7 @@ def dots(key: str, title: str, rows: Sequence[Dot], mark: tuple[str, float] | No
     return _alone(drawn, mark[0] if mark else None)
 
 
-def bars(key: str, title: str, rows: Sequence[Bar], words: Callable[[float | None], str]) -> str:
+def bars(key: str, title: str, rows: Bars, words: Callable[[float | None], str]) -> str:
     """A bar from zero for each row, with its value beside it."""
     return _alone(bar_chart(key, title, rows, words=words), None)
 

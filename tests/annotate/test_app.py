@@ -45,8 +45,8 @@ def store_fixture(tmp_path: Path) -> Store:
 
 @pytest.fixture(name="bench")
 def bench_fixture(store: Store) -> Iterator[Bench]:
-    with workbench(store) as running:
-        yield running
+    with workbench(store) as started:
+        yield started
 
 
 def label(client: Client, **more: Any) -> int:
@@ -104,10 +104,10 @@ def test_the_whole_life(bench: Bench) -> None:
     assert (own["labelled"], own["changeable"], own["note"], own["answers"]) == (True, False, "<b>clear</b>", ANSWERS)
     assert not ann.got("GET", "/mine")["labels"][0]["changeable"]
 
-    shown = ben.got("POST", "/next", {})["task"]
-    assert shown["item"] == task["item"], "what somebody has begun comes first"
-    assert "clear" not in json.dumps(shown)
-    assert shown["others"] == []
+    displayed = ben.got("POST", "/next", {})["task"]
+    assert displayed["item"] == task["item"], "what somebody has begun comes first"
+    assert "clear" not in json.dumps(displayed)
+    assert displayed["others"] == []
     other = {"history": False, "emotion": True, "strategy": True, "preference": "both"}
     ben.got("PUT", f"{path}/labels", {"answers": other, "seconds": 20})
     dispute = cleo.got("POST", "/next", {})["task"]
@@ -237,8 +237,8 @@ def test_what_is_anothers_cannot_be_fetched_by_guessing(tmp_path: Path, store: S
     media = tuple(
         Media(kind="image", path=path) for path in ("face.png", "notes.txt", "../store.sqlite", "/etc/passwd")
     )
-    said = one.history[0].model_copy(update={"media": media})
-    add_items(store, project, [new_item(one.model_copy(update={"history": (said,)}))])
+    utterance = one.history[0].model_copy(update={"media": media})
+    add_items(store, project, [new_item(one.model_copy(update={"history": (utterance,)}))])
     with workbench(store, media=tmp_path) as bench:
         ann, ben, cleo = bench.someone("Ann"), bench.someone("Ben"), bench.someone("Cleo")
         boss = bench.someone("Boss", "admin")
@@ -292,12 +292,12 @@ def test_gold_and_training_items(bench: Bench) -> None:
     kept = ann.got("PUT", f"/items/{task['item']}/labels", {"answers": ANSWERS})
     assert kept["known"] == RIGHT
     assert ann("PUT", f"/items/{task['item']}/labels", {"answers": RIGHT}).status_code == 409
-    shown = []
+    displayed = []
     while task := ann.got("POST", "/next", {})["task"]:
-        shown.append(json.dumps(task))
+        displayed.append(json.dumps(task))
         ann.got("PUT", f"/items/{task['item']}/labels", {"answers": ANSWERS})
-    assert len(shown) >= 2
-    assert "gold" not in "".join(shown) + json.dumps(ann.got("GET", "/mine"))
+    assert len(displayed) >= 2
+    assert "gold" not in "".join(displayed) + json.dumps(ann.got("GET", "/mine"))
 
 
 def test_passing_items_on_and_care(bench: Bench) -> None:
@@ -309,14 +309,14 @@ def test_passing_items_on_and_care(bench: Bench) -> None:
     for _ in range(2):
         ann.got("POST", f"/items/{hard['item']}/decline")
     assert ann("POST", f"/items/{hard['item']}/skip", {"reason": " "}).status_code == 400
-    seen = ann.got("POST", "/next", {})["task"]
-    ann.got("POST", f"/items/{seen['item']}/release")
-    assert ann.got("POST", "/next", {})["task"]["item"] == seen["item"], "a pause changes nothing"
+    known = ann.got("POST", "/next", {})["task"]
+    ann.got("POST", f"/items/{known['item']}/release")
+    assert ann.got("POST", "/next", {})["task"]["item"] == known["item"], "a pause changes nothing"
     for _ in range(2):
-        ann.got("POST", f"/items/{seen['item']}/flag", {"reason": "<i>not a talk</i>"})
+        ann.got("POST", f"/items/{known['item']}/flag", {"reason": "<i>not a talk</i>"})
     assert {row["why"] for row in boss.got("GET", "/passed?project=1")["rows"]} == {"declined", "flagged"}
-    boss.got("POST", f"/items/{seen['item']}/settle", {"keep": False})
-    assert boss("POST", f"/items/{seen['item']}/settle", {"keep": False}).status_code == 409
+    boss.got("POST", f"/items/{known['item']}/settle", {"keep": False})
+    assert boss("POST", f"/items/{known['item']}/settle", {"keep": False}).status_code == 409
     changed = ann.got("PATCH", "/me", {"declines_crisis": True, "daily_cap": 1})
     assert (changed["declines_crisis"], changed["daily_cap"], changed["languages"]) == (True, 1, ["en"])
     label(ann)
@@ -405,22 +405,22 @@ def test_the_command_serves(store: Store, monkeypatch: pytest.MonkeyPatch, tmp_p
 
     monkeypatch.setattr("compeer.web.serving.serve", serve_app)
     name = str(store.engine.url.database)
-    with console.capture() as shown:
+    with console.capture() as displayed:
         done = command("--public-url", "https://labels.example.org", "--media", str(tmp_path))
     assert done.exit_code == 0, done.exception
     assert opened["proxies"] == ()
-    assert "everybody is one client" in shown.get()
+    assert "everybody is one client" in displayed.get()
     assert (opened["host"], opened["app"].state.media) == ("127.0.0.1", tmp_path)
-    assert "https://labels.example.org/" in shown.get()
-    with served(opened["app"]) as running:
-        assert httpx.get(f"{running.url}/healthz").json()["status"] == "ok"
-        named = httpx.get(f"{running.url}/healthz", headers={"Host": "labels.example.org"})
+    assert "https://labels.example.org/" in displayed.get()
+    with served(opened["app"]) as started:
+        assert httpx.get(f"{started.url}/healthz").json()["status"] == "ok"
+        named = httpx.get(f"{started.url}/healthz", headers={"Host": "labels.example.org"})
         assert named.status_code == 200
-        assert httpx.get(f"{running.url}/healthz", headers={"Host": "evil.example"}).status_code == 421
-        assert httpx.get(f"{running.url}/join").headers["content-type"].startswith("text/html")
-    with console.capture() as shown:
+        assert httpx.get(f"{started.url}/healthz", headers={"Host": "evil.example"}).status_code == 421
+        assert httpx.get(f"{started.url}/join").headers["content-type"].startswith("text/html")
+    with console.capture() as displayed:
         command("--host", "0.0.0.0")
-    assert "unprotected" in shown.get()
+    assert "unprotected" in displayed.get()
     assert command("--proxy", "127.0.0.1", "--proxy", "10.0.0.0/8").exit_code == 0
     assert opened["proxies"] == ("127.0.0.1", "10.0.0.0/8")
     for wrong in (["--proxy", "*"], ["--public-url", "labels.example.org"], ["--media", str(tmp_path / "none")]):

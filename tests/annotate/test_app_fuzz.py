@@ -27,8 +27,8 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(name="bench")
 def bench_fixture(tmp_path: Path) -> Iterator[Bench]:
-    with workbench(create_store(str(tmp_path / "store.sqlite"))) as running:
-        yield running
+    with workbench(create_store(str(tmp_path / "store.sqlite"))) as started:
+        yield started
 
 
 def test_text_stays_text_and_faults_are_named(bench: Bench) -> None:
@@ -90,7 +90,7 @@ ENDS_IT = ("/api/leave", "/api/logout", "/api/me/password")
 
 
 def fuzz(
-    operation: Any, mode: GenerationMode, headers: dict[str, str], seen: dict[str, set[int]], known: dict[str, int]
+    operation: Any, mode: GenerationMode, headers: dict[str, str], received: dict[str, set[int]], known: dict[str, int]
 ) -> None:
     """Calls an operation with what its description allows or forbids; `known` numbers stand in for random ones."""
 
@@ -101,7 +101,7 @@ def fuzz(
             for name in set(part or {}) & set(known):
                 part[name] = known[name]
         answer = case.call(timeout=10, headers=headers)
-        seen.setdefault(f"{case.method} {case.path}", set()).add(answer.status_code)
+        received.setdefault(f"{case.method} {case.path}", set()).add(answer.status_code)
         case.validate_response(answer, checks=CHECKS)
 
     holds()
@@ -114,15 +114,15 @@ def test_nothing_that_the_description_allows_or_forbids_breaks_it(bench: Bench) 
     bench.someone("Boss", "admin")
     held = robot.got("POST", "/next", {})["task"]["item"]
     headers = {"Authorization": robot.http.headers["Authorization"]}
-    seen: dict[str, set[int]] = {}
+    received: dict[str, set[int]] = {}
     for found in schemathesis.openapi.from_url(f"{bench.url}/openapi.json").get_all_operations():
         operation = found.ok()
         if operation.path in ENDS_IT or (operation.method, operation.path) == ("delete", "/api/people/{person}"):
             continue
-        fuzz(operation, GenerationMode.POSITIVE, headers, seen, {"project": 1, "item": held, "person": 2})
+        fuzz(operation, GenerationMode.POSITIVE, headers, received, {"project": 1, "item": held, "person": 2})
         if operation.method != "get":
-            fuzz(operation, GenerationMode.NEGATIVE, headers, seen, {})
+            fuzz(operation, GenerationMode.NEGATIVE, headers, received, {})
     assert verify(bench.store).problems == ()
-    fine = [name for name, statuses in seen.items() if statuses & {200, 201, 204}]
-    assert len(fine) >= 18, seen
-    assert not [name for name, statuses in seen.items() if 500 in statuses]
+    fine = [name for name, statuses in received.items() if statuses & {200, 201, 204}]
+    assert len(fine) >= 18, received
+    assert not [name for name, statuses in received.items() if 500 in statuses]

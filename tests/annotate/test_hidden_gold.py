@@ -69,15 +69,15 @@ def test_the_counter_goes_down_by_one_whatever_is_given(store: Store, gold: int)
         ann = bench.someone("Ann")
         before = ann.got("GET", "/projects")["projects"][0]["left"]
         assert before == 12 + gold
-        kind, seen = kinds(store), []
+        kind, known = kinds(store), []
         while (got := ann.got("POST", "/next", {}))["task"]:
             item, left = int(got["task"]["item"]), got["left"]
-            seen.append(kind[item])
-            assert left == (before - 1 if seen.count("real") < 12 else 0)
+            known.append(kind[item])
+            assert left == (before - 1 if known.count("real") < 12 else 0)
             label(ann, item)
             assert ann.got("GET", "/projects")["projects"][0]["left"] == left, "a label changes nothing in it"
             before = left
-        assert seen.count("real") == 12
+        assert known.count("real") == 12
 
 
 def test_whatever_is_done_with_it_a_gold_item_behaves_as_any_other(store: Store, clock: Clock) -> None:
@@ -119,5 +119,5 @@ def _done(ann: Client, item: int, how: str, clock: Clock) -> list[Any]:
 def _bare(ann: Client, item: int) -> dict[str, Any]:
     own = {"item", "history", "steps", "responses", "at"}
     listed = next(one for one in ann.got("GET", "/mine?limit=500")["labels"] if one["item"] == item)
-    shown = ann.got("GET", f"/items/{item}")
-    return {name: value for name, value in (listed | shown).items() if name not in own}
+    displayed = ann.got("GET", f"/items/{item}")
+    return {name: value for name, value in (listed | displayed).items() if name not in own}

@@ -6,7 +6,7 @@ import pytest
 
 from compeer.annotate.labels import submit
 from compeer.annotate.metrics import LabelledItem, project_metrics
-from compeer.annotate.projects import DIMENSIONS, QUESTIONS, Project, ProjectSettings, consensus, disputed
+from compeer.annotate.projects import DIMENSIONS, QUESTIONS, Project, ProjectSettings, consensus
 from compeer.annotate.queue import next_task
 from compeer.annotate.results import dashboard, disagreements
 from compeer.annotate.store import Store, create_store
@@ -25,7 +25,6 @@ def test_consensus_is_by_question() -> None:
     labels = [{"a": 1, "b": "x", "c": 0}, {"a": 1, "b": "y", "c": 2}, {"b": "y", "c": 1}]
     assert consensus(labels, "abcd") == {"a": 1, "b": "y", "c": None, "d": None}
     assert consensus([{"a": False}, {"a": False}], "a") == {"a": False}
-    assert disputed(labels[0], labels[1]) == ("b", "c")
 
 
 def test_the_dimensions_are_those_of_esc_eval() -> None:
@@ -85,7 +84,7 @@ def test_a_project_on_the_dashboard(plain: Store, clock: Clock) -> None:
     assert dashboard(plain, project.id)["questions"]["history"]["without_consensus"] == 0
 
 
-def test_who_drifts_from_gold_is_seen() -> None:
+def test_who_drifts_from_gold_is_noticed() -> None:
     known = {"history": True, "emotion": True, "strategy": True, "preference": "both"}
     worse = {**known, "emotion": False, "strategy": False}
     day = 86_400_000

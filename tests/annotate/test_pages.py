@@ -54,8 +54,8 @@ def store_fixture(tmp_path: Path) -> Store:
 
 @pytest.fixture(name="url")
 def url_fixture(store: Store) -> Iterator[str]:
-    with workbench(store) as running:
-        yield running.url
+    with workbench(store) as started:
+        yield started.url
 
 
 visit = partial(visit_page, ready="body", viewport={"width": 1280, "height": 900})
@@ -114,8 +114,8 @@ def keys_for(page: Any, answers: str) -> list[str]:
     """The keys for some answers: which response is first is another matter for each person."""
     steps = ["1" if one == "T" else "2" for one in answers[:3]]
     candidate_first = "What happened then" in page.locator(".response").first.inner_text()
-    places = {"c": "1" if candidate_first else "2", "r": "2" if candidate_first else "1", "b": "3", "n": "4"}
-    return [*steps, places[answers[3]]]
+    indices = {"c": "1" if candidate_first else "2", "r": "2" if candidate_first else "1", "b": "3", "n": "4"}
+    return [*steps, indices[answers[3]]]
 
 
 def test_the_whole_life(browser: Any, url: str, store: Store, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_the_whole_life(browser: Any, url: str, store: Store, tmp_path: Path) ->
                 assert end in page.inner_text("h2")
         with _joined(browser, links[2], "Cat") as cat:
             _adjudicate(cat)
-        _check_figures(admin)
+        _check_metrics(admin)
         _check_disagreements(admin)
         admin.click("#tabs a[href='#audit']")
         admin.wait_for_selector("#view[aria-busy='false'] td:text('labelled')")
@@ -152,10 +152,10 @@ def test_the_whole_life(browser: Any, url: str, store: Store, tmp_path: Path) ->
 
 
 def _with_markup(one: SerRecord) -> SerRecord:
-    said = [one.history[0].model_copy(update={"text": f"{MARKUP} {one.history[0].text}"})]
+    messages = [one.history[0].model_copy(update={"text": f"{MARKUP} {one.history[0].text}"})]
     step = one.candidate.strategy.model_copy(update={"text": f"{MARKUP} helps."})
     candidate = one.candidate.model_copy(update={"strategy": step})
-    return one.model_copy(update={"history": tuple(said), "candidate": candidate, "author": MARKUP})
+    return one.model_copy(update={"history": tuple(messages), "candidate": candidate, "author": MARKUP})
 
 
 def _prepare(admin: Any, file: Path) -> list[str]:
@@ -203,25 +203,25 @@ def _joined(browser: Any, link: str, name: str) -> Iterator[Any]:
 
 
 def _adjudicate(cat: Any) -> None:
-    seen = set()
+    known = set()
     for _ in range(2):
-        seen.add(matter(cat))
+        known.add(matter(cat))
         assert cat.inner_text(".tag") == "two labels differ"
         assert "Ann" not in cat.inner_text("#work")
         assert "Bob" not in cat.inner_text("#work")
         assert not re.search(r"\bA\d\b", cat.inner_text("#work"))
         assert cat.locator("[role=radiogroup]").count() == 1  # only what is in dispute is asked
         if matter(cat) == 2:
-            said = cat.locator(".question.history .others-said").inner_text()
-            assert sorted(re.findall("True|False", said)) == ["False", "True"]
+            words = cat.locator(".question.history .others-said").inner_text()
+            assert sorted(re.findall("True|False", words)) == ["False", "True"]
             submit(cat, "f")
         else:
             submit(cat, keys_for(cat, "FTTc")[3])
-    assert seen == {2, 5}
+    assert known == {2, 5}
     assert cat.inner_text("h2") == "All done. Thank you."
 
 
-def _check_figures(admin: Any) -> None:
+def _check_metrics(admin: Any) -> None:
     """By hand. History: of 12 values 7 True, 5 False, one pair differs: α = 1 − 11·2 / (2·7·5); κ: 5/6 equal, 1/2 by
     chance. Preference: 5 candidate, 3 reference, 2 both, 2 neither, one pair differs: α = 1 − 11·2 / (144 − 42).
     κ: chance is (3·2 + 1·2 + 1 + 1) / 36."""
@@ -273,13 +273,13 @@ def _check_export(admin: Any, folder: Path) -> None:
     download.value.save_as(folder / "out.jsonl")
     records = {int(one.id[1:]): one for one in read_records(folder / "out.jsonl")}
     names = {"c": "candidate", "r": "reference", "b": "both", "n": "neither"}
-    for number, said in enumerate([*ANN[:2], BOB[2], *ANN[3:]]):  # as the adjudicator decided
+    for number, words in enumerate([*ANN[:2], BOB[2], *ANN[3:]]):  # as the adjudicator decided
         one = records[number]
         assert one.labels is not None
         assert one.preference is not None
         steps = [getattr(one.labels, step).value for step in ("history", "emotion", "strategy")]
-        assert steps == [sign == "T" for sign in said[:3]]
-        assert one.preference.value == names[said[3]]
+        assert steps == [sign == "T" for sign in words[:3]]
+        assert one.preference.value == names[words[3]]
         assert one.labels.history.source == "human"
 
 
@@ -361,20 +361,20 @@ def test_tab_and_space_do_it_too_and_single_keys_can_be_switched_off(browser: An
     }  # fmt: skip
 
 
-def test_training_is_told_and_ratings_go_by_digits(browser: Any, url: str, store: Store, tmp_path: Path) -> None:
+def test_training_is_reported_and_ratings_go_by_digits(browser: Any, url: str, store: Store, tmp_path: Path) -> None:
     project = steps_project(store)
     add_items(store, project, [new_item(record(1), RIGHT)], kind="training")
     rating = add_project(store, "rating", "rating")
-    said = [{"speaker": "seeker", "text": "Hello."}, {"speaker": "supporter", "text": "Good to hear from you."}]
+    messages = [{"speaker": "seeker", "text": "Hello."}, {"speaker": "supporter", "text": "Good to hear from you."}]
     file = tmp_path / "talks.jsonl"
-    file.write_text(json.dumps({"id": "c1", "language": "en", "model": "m", "history": said}), encoding="utf-8")
+    file.write_text(json.dumps({"id": "c1", "language": "en", "model": "m", "history": messages}), encoding="utf-8")
     import_items(store, rating, file)
     ann = person(store, "Ann")
     with at_work(browser, url, "Ann") as page:
         press(page, "t", "t", "t", "3", "Enter")
         page.wait_for_selector(".told")
-        told = [one.inner_text() for one in page.locator(".told").all()]
-        assert told == ["✓ right", "✓ right", "✗ the right answer: False", "✓ right"]
+        reported = [one.inner_text() for one in page.locator(".told").all()]
+        assert reported == ["✓ right", "✓ right", "✗ the right answer: False", "✓ right"]
         press(page, "Enter")
         page.wait_for_selector(".of-rating")
         page.locator("#said").focus()
@@ -456,7 +456,7 @@ def test_nobody_sees_what_another_began_in_the_same_browser(browser: Any, url: s
 
 def test_time_stands_still_in_a_pause_and_when_nobody_is_there(browser: Any, url: str) -> None:
     with visit(browser, f"{url}/login") as page:
-        told = page.evaluate(
+        reported = page.evaluate(
             """async () => {
               let now = 0;
               performance.now = () => now;
@@ -479,7 +479,7 @@ def test_time_stands_still_in_a_pause_and_when_nobody_is_there(browser: Any, url
               return told;
             }"""
         )
-    assert told == [10, 15, 130, 133, 135]
+    assert reported == [10, 15, 130, 133, 135]
 
 
 # --- other pages and looks --------------------------------------------------------------------------------------------
@@ -500,11 +500,11 @@ def test_all_that_is_said_has_words_in_both_languages(browser: Any, url: str) ->
         assert chinese
         assert set(re.findall(r"\{\w+\}", english)) == set(re.findall(r"\{\w+\}", chinese)), key
     for path in PAGES.iterdir():
-        for said in re.findall(r"\bsay\(\"([^\"]+)\"|data-words=\"([^\"]+)\"", path.read_text(encoding="utf-8")):
-            assert "".join(said) in strings, path
+        for words in re.findall(r"\bsay\(\"([^\"]+)\"|data-words=\"([^\"]+)\"", path.read_text(encoding="utf-8")):
+            assert "".join(words) in strings, path
 
 
-def test_guidelines_are_shown_as_written_and_nothing_in_them_acts(browser: Any, url: str) -> None:
+def test_guidelines_are_displayed_as_written_and_nothing_in_them_acts(browser: Any, url: str) -> None:
     source = f"""# Title
 Read **all** of *it*, `<b>`, [here](javascript:alert(1)) or ![this](http://elsewhere/x.png); a_b_c.
 
@@ -525,13 +525,13 @@ Read **all** of *it*, `<b>`, [here](javascript:alert(1)) or ![this](http://elsew
 <i>**
 ```
 """
-    shown = """async (source) => {
+    displayed = """async (source) => {
       const { markdown } = await import("/static/workbench/markdown.js");
       document.body.replaceChildren(...markdown(source));
       return document.body.innerHTML;
     }"""
     with visit(browser, f"{url}/login") as page:
-        html = page.evaluate(shown, source)
+        html = page.evaluate(displayed, source)
     escaped = MARKUP.replace("<", "&lt;").replace(">", "&gt;")
     assert html == (
         "<h3>Title</h3><p>Read <strong>all</strong> of <em>it</em>, <code>&lt;b&gt;</code>, "
@@ -570,7 +570,7 @@ def test_phone_width_in_chinese(browser: Any, url: str, store: Store) -> None:
         assert "一致性" in page.inner_text("#tabs")
 
 
-def test_wrong_passwords_and_used_invitations_are_told(browser: Any, url: str, store: Store) -> None:
+def test_wrong_passwords_and_used_invitations_are_reported(browser: Any, url: str, store: Store) -> None:
     person(store, "Ann")
     with visit(browser, f"{url}/join#1.nothing", errors="status of 403") as page:
         page.wait_for_selector("#title:text('Join')")

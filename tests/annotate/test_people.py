@@ -210,9 +210,9 @@ def test_guidelines_keep_their_versions(store: Store) -> None:
 def test_pictures_are_for_those_who_were_given_the_item(store: Store) -> None:
     ann, ben, boss = person(store, "Ann"), person(store, "Ben"), person(store, "Boss", "admin")
     project = steps_project(store)
-    shown = record(1)
-    said = shown.history[0].model_copy(update={"media": (Media(kind="image", path="face.png"),)})
-    add_items(store, project, [new_item(shown.model_copy(update={"history": (said,)}))])
+    one = record(1)
+    utterance = one.history[0].model_copy(update={"media": (Media(kind="image", path="face.png"),)})
+    add_items(store, project, [new_item(one.model_copy(update={"history": (utterance,)}))])
     task = next_task(store, ann, project.id)
     assert not isinstance(task, str)
     (media,) = task.history[0].media

@@ -101,7 +101,7 @@ def test_a_label_can_be_corrected_before_it_counts(store: Store, clock: Clock) -
     assert verify(store).problems == ()
 
 
-def test_the_order_of_responses_is_drawn_and_answers_name_the_response(store: Store) -> None:
+def test_the_order_of_responses_is_sampled_and_answers_name_the_response(store: Store) -> None:
     ann, ben = person(store, "Ann"), person(store, "Ben")
     project = steps_project(store, 16)
     orders = Counter()
@@ -115,10 +115,10 @@ def test_the_order_of_responses_is_drawn_and_answers_name_the_response(store: St
     assert min(orders.values()) > 4
     with store.read() as connection:
         kept = [row.answers["preference"] for row in connection.execute(select(LABELS.c.answers))]
-        shown = {tuple(row.shown) for row in connection.execute(select(LABELS.c.shown))}
+        displayed = {tuple(row.shown) for row in connection.execute(select(LABELS.c.shown))}
         closed = connection.execute(select(ITEMS.c.id).where(ITEMS.c.stage == "closed")).all()
     assert set(kept) == {"reference"}
-    assert shown == {("candidate", "reference"), ("reference", "candidate")}
+    assert displayed == {("candidate", "reference"), ("reference", "candidate")}
     assert len(closed) == 16
 
 
@@ -198,12 +198,12 @@ def test_priority_language_crisis_and_the_daily_cap(store: Store, clock: Clock) 
         priority = {"high": 5, "crisis": 9}.get(name, 0)
         add_items(store, project, new, priority=priority)
     ann = change_person(store, ann.id, ann, declines_crisis=True)
-    seen = []
+    received = []
     for _ in range(3):
         task = given(store, ann, project)
-        seen.append(task.history[0].text)
+        received.append(task.history[0].text)
         submit(store, ann, task.item, RIGHT)
-    assert seen[0].endswith("matter 3."), "the highest priority that is not declined"
+    assert received[0].endswith("matter 3."), "the highest priority that is not declined"
     assert next_task(store, ann, project.id) == "daily cap"
     clock.seconds += 86_400
     assert next_task(store, ann, project.id) == "waiting", "only the declined one and the other language are left"

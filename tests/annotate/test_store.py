@@ -113,7 +113,7 @@ def test_all_tables_follow_from_the_events(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tampering", "told"),
+    ("tampering", "reported"),
     [
         ("UPDATE labels SET answers = '{}' WHERE role = 'adjudication'", "'answers' is not what the events say"),
         ("DELETE FROM labels WHERE role = 'adjudication'", "is missing"),
@@ -128,7 +128,7 @@ def test_all_tables_follow_from_the_events(store: Store) -> None:
         ("UPDATE lanes SET waiting = waiting + 1", "'waiting' is not what the events say"),
     ],
 )
-def test_tampering_is_found_and_named(tmp_path: Path, clock: Clock, tampering: str, told: str) -> None:
+def test_tampering_is_found_and_named(tmp_path: Path, clock: Clock, tampering: str, reported: str) -> None:
     store = create_store(str(tmp_path / "store.sqlite"), clock)
     lived(store)
     with store.engine.connect() as connection:
@@ -136,7 +136,7 @@ def test_tampering_is_found_and_named(tmp_path: Path, clock: Clock, tampering: s
         connection.commit()
     problems = verify(store).problems
     assert problems
-    assert told in problems[0]
+    assert reported in problems[0]
 
 
 def test_an_end_cut_off_without_a_trace_is_found_by_an_earlier_head(store: Store) -> None:

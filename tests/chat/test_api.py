@@ -33,8 +33,8 @@ def supporter() -> ScriptedSupporter:
 
 @pytest.fixture(scope="module")
 def server(supporter: ScriptedSupporter) -> Iterator[Served]:
-    with served(create_app(supporter, judge=ScriptedJudge(), settings=FREE)) as running:
-        yield running
+    with served(create_app(supporter, judge=ScriptedJudge(), settings=FREE)) as started:
+        yield started
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def test_the_official_client_gets_a_stream(client: openai.OpenAI) -> None:
             extra_body={"strategy": "Information", "persona": "steady"},
         )
     )
-    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert said == "Message 1 had 9 characters in a steady manner. What then?"
+    words = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert words == "Message 1 had 9 characters in a steady manner. What then?"
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens == 60
     assert chunks[-2].compeer["turn"]["strategy"]["strategy"] == "Information"  # type: ignore[attr-defined]
@@ -119,9 +119,9 @@ def test_a_stream_tells_the_steps_as_they_are_made(post: Post) -> None:
     assert [step["part"] for step in own(chunks, "step")] == ["history", "emotion", "strategy"]
     assert own(chunks, "step")[1]["sentiment"] == "positive"
     assert text(chunks, "reasoning_content").splitlines()[0] == "Something weighs on them. [action]"
-    places = [number for number, chunk in enumerate(chunks) if "part" in chunk.get("compeer", {})]
+    indices = [number for number, chunk in enumerate(chunks) if "part" in chunk.get("compeer", {})]
     first_reply = next(n for n, chunk in enumerate(chunks) if chunk["choices"][0]["delta"].get("content"))
-    assert max(places) < first_reply
+    assert max(indices) < first_reply
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
     assert own(chunks, "risk") == ["none"]
 
@@ -138,15 +138,15 @@ def test_reasoning_can_be_left_out(post: Post, stream: bool) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_in_a_crisis_there_is_only_the_fixed_reply(post: Post, stream: bool) -> None:
     answer = post("crisis", stream=stream, best_of=4)
-    told = events(answer) if stream else [answer.json()]
-    final = told[-1]["compeer"]
+    reported = events(answer) if stream else [answer.json()]
+    final = reported[-1]["compeer"]
     assert final["risk"] == "crisis"
     assert final["hide_reasoning"] is True
     assert final["turn"] is None
     assert (final["replaced"], final["passage"]) == ("crisis: suicide", CRISIS_REPLY)
     assert "reasoning_content" not in answer.text or not stream
-    said = text(told) if stream else told[0]["choices"][0]["message"]["content"]
-    assert said == CRISIS_REPLY
+    words = text(reported) if stream else reported[0]["choices"][0]["message"]["content"]
+    assert words == CRISIS_REPLY
 
 
 def test_the_state_comes_back_with_the_next_request(post: Post, supporter: ScriptedSupporter) -> None:
@@ -157,10 +157,10 @@ def test_the_state_comes_back_with_the_next_request(post: Post, supporter: Scrip
 
 
 def test_without_a_state_the_guard_goes_by_what_was_said(client: openai.OpenAI, supporter: ScriptedSupporter) -> None:
-    said = Guard(locale="GB").respond(["I am going to kill myself tonight."], lambda _: "")
-    messages: list[Any] = [{"role": "user", "content": "crisis"}, {"role": "assistant", "content": said.reply}]
+    guarded = Guard(locale="GB").respond(["I am going to kill myself tonight."], lambda _: "")
+    messages: list[Any] = [{"role": "user", "content": "crisis"}, {"role": "assistant", "content": guarded.reply}]
     client.chat.completions.create(model="scripted", messages=[*messages, {"role": "user", "content": "And now?"}])
-    assert supporter.requests[-1].state == said.state == GuardState(("suicide",), concern_shown=True)
+    assert supporter.requests[-1].state == guarded.state == GuardState(("suicide",), concern_shown=True)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_words_that_are_withdrawn_are_marked(post: Post) -> None:
     assert post("withdraw").json()["choices"][0]["message"]["content"] == "Message 1 had 8 characters. What then?"
 
 
-def test_concern_and_problems_are_told(post: Post) -> None:
+def test_concern_and_problems_are_reported(post: Post) -> None:
     answer = post("concern").json()
     assert answer["choices"][0]["message"]["content"].endswith(PASSAGE)
     assert (answer["compeer"]["risk"], answer["compeer"]["passage"]) == ("concern", PASSAGE)
@@ -205,16 +205,16 @@ def test_best_of_tells_the_candidates(post: Post) -> None:
 
 
 def test_without_a_judge_best_of_and_judging_are_refused() -> None:
-    with served(create_app(ScriptedSupporter(judges=False), settings=FREE)) as running:
+    with served(create_app(ScriptedSupporter(judges=False), settings=FREE)) as started:
         message = [{"role": "user", "content": "Hello."}]
-        answer = http.post(f"{running.url}/v1/chat/completions", json={"messages": message, "best_of": 2})
+        answer = http.post(f"{started.url}/v1/chat/completions", json={"messages": message, "best_of": 2})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "best_of")
-        answer = http.post(f"{running.url}/v1/judge", json={"messages": message, "output": "x"})
+        answer = http.post(f"{started.url}/v1/judge", json={"messages": message, "output": "x"})
         assert answer.status_code == 404
         assert "--judge" in answer.json()["error"]["message"]
 
 
-def test_the_seed_decides_and_is_drawn_where_none_is_given(post: Post, supporter: ScriptedSupporter) -> None:
+def test_the_seed_decides_and_is_sampled_where_none_is_given(post: Post, supporter: ScriptedSupporter) -> None:
     post(seed=5)
     post(seed=-5)
     post(), post()
@@ -235,17 +235,17 @@ TURN = {
 
 
 def test_a_turn_is_judged_with_and_without_a_reference(post: Post) -> None:
-    alone = post(path="/v1/judge", turn=TURN).json()
-    assert alone["steps"]["emotion"] == {"right": True, "probability": 0.9, "reason": None}
-    assert alone["response"] is None
-    assert alone["score"]["total"] == 4
+    single = post(path="/v1/judge", turn=TURN).json()
+    assert single["steps"]["emotion"] == {"right": True, "probability": 0.9, "reason": None}
+    assert single["response"] is None
+    assert single["score"]["total"] == 4
     text = render_turn(SupportTurn.model_validate(TURN))
     compared = post(path="/v1/judge", output=text, reference="Oh no.").json()
     assert compared["response"]["preferred"] == "candidate"
     assert compared["score"]["total"] == 5
 
 
-def test_a_broken_turn_and_a_judge_that_fails_are_told_apart(post: Post) -> None:
+def test_a_broken_turn_and_a_judge_that_fails_are_kept_apart(post: Post) -> None:
     broken = post(path="/v1/judge", output="History: a [exploration]").json()
     assert broken["missing"].keys() == {"emotion", "strategy", "response"}
     assert broken["score"]["total"] == -3
@@ -310,16 +310,18 @@ def looking() -> Looking:
 
 
 @pytest.fixture(scope="module")
-def seeing(looking: Looking) -> Iterator[Served]:
-    with served(create_app(looking, settings=FREE)) as running:
-        yield running
+def multimodal(looking: Looking) -> Iterator[Served]:
+    with served(create_app(looking, settings=FREE)) as started:
+        yield started
 
 
-def test_a_supporter_that_sees_gets_a_small_clean_file_while_the_turn_lasts(seeing: Served, looking: Looking) -> None:
+def test_a_supporter_that_sees_gets_a_small_clean_file_while_the_turn_lasts(
+    multimodal: Served, looking: Looking
+) -> None:
     photo = Image.new("RGB", (3000, 1500), "red")
     photo.getexif()[0x010E] = SECRET
     answer = http.post(
-        f"{seeing.url}/v1/chat/completions", json={"messages": with_images(data_url(photo, kind="jpeg"))}
+        f"{multimodal.url}/v1/chat/completions", json={"messages": with_images(data_url(photo, kind="jpeg"))}
     )
     assert "I see 1 picture" in answer.text
     ((path, size, extras),) = looking.seen
@@ -359,10 +361,10 @@ def bomb() -> bytes:
 )
 @pytest.mark.parametrize("stream", [True, False])
 def test_bad_images_are_dropped_and_refused_if_there_is_nothing_else(
-    seeing: Served, url: str, code: str, stream: bool
+    multimodal: Served, url: str, code: str, stream: bool
 ) -> None:
     messages = with_images(url)
-    address = f"{seeing.url}/v1/chat/completions"
+    address = f"{multimodal.url}/v1/chat/completions"
     answer = http.post(address, json={"messages": messages, "stream": stream})
     assert answer.status_code == 200
     last = events(answer)[-1] if stream else answer.json()
@@ -374,10 +376,10 @@ def test_bad_images_are_dropped_and_refused_if_there_is_nothing_else(
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
 
 
-def test_of_too_many_images_the_oldest_are_dropped(seeing: Served, looking: Looking) -> None:
+def test_of_too_many_images_the_oldest_are_dropped(multimodal: Served, looking: Looking) -> None:
     urls = [data_url(Image.new("RGB", (size, 4))) for size in (4, 5, 6, 7, 8)]
     looking.seen.clear()
-    answer = http.post(f"{seeing.url}/v1/chat/completions", json={"messages": with_images(*urls)})
+    answer = http.post(f"{multimodal.url}/v1/chat/completions", json={"messages": with_images(*urls)})
     assert answer.json()["compeer"]["dropped"] == ["messages.0.content.1.image_url (too_many_images)"]
     assert [size[0] for _, size, _ in looking.seen] == [5, 6, 7, 8]
 
@@ -408,8 +410,8 @@ TOO_MUCH: dict[str, tuple[list[dict[str, Any]], str]] = {
 def real_guard() -> Iterator[Served]:
     """The guard, without its classifier, around a writer that says the same each time."""
     guard = Guard(Detector(classifier=None), locale="en-US")
-    with served(create_app(GuardedSupporter(ScriptedWriter(WRITTEN), guard), settings=FREE)) as running:
-        yield running
+    with served(create_app(GuardedSupporter(ScriptedWriter(WRITTEN), guard), settings=FREE)) as started:
+        yield started
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ QUICK = settings(
 
 @pytest.mark.filterwarnings("ignore")
 def test_nothing_that_the_description_allows_or_forbids_breaks_it() -> None:
-    seen: dict[str, set[int]] = {}
-    with served(create_app(ScriptedSupporter(), judge=ScriptedJudge(), settings=FREE)) as running:
-        for found in schemathesis.openapi.from_url(f"{running.url}/openapi.json").get_all_operations():
+    known: dict[str, set[int]] = {}
+    with served(create_app(ScriptedSupporter(), judge=ScriptedJudge(), settings=FREE)) as started:
+        for found in schemathesis.openapi.from_url(f"{started.url}/openapi.json").get_all_operations():
             operation = found.ok()
             wrong = [GenerationMode.NEGATIVE] if operation.method == "post" else []
             for mode in [GenerationMode.POSITIVE, *wrong]:
@@ -43,10 +43,10 @@ def test_nothing_that_the_description_allows_or_forbids_breaks_it() -> None:
                 @given(case=operation.as_strategy(generation_mode=mode))
                 def holds(case: Any) -> None:
                     answer = case.call(timeout=10)
-                    seen.setdefault(case.path, set()).add(answer.status_code)
+                    known.setdefault(case.path, set()).add(answer.status_code)
                     case.validate_response(answer, checks=CHECKS)
 
                 holds()
-    assert {200, 400} <= seen["/v1/chat/completions"]
-    assert 400 in seen["/v1/judge"]
-    assert seen["/healthz"] == {200}
+    assert {200, 400} <= known["/v1/chat/completions"]
+    assert 400 in known["/v1/judge"]
+    assert known["/healthz"] == {200}

@@ -23,8 +23,8 @@ SECRET = "the-seekers-own-words-7291"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Served]:
-    with served(create_app(ScriptedSupporter(), judge=ScriptedJudge(), settings=FREE)) as running:
-        yield running
+    with served(create_app(ScriptedSupporter(), judge=ScriptedJudge(), settings=FREE)) as started:
+        yield started
 
 
 @pytest.fixture
@@ -122,11 +122,11 @@ def test_no_path_leads_out(server: Served, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["\x00\x1b[2J", "‮gnp.exe", "🏳️‍🌈" * 500, "a\u0300" * 900, "a\u2028b\u2029c\x85d", "﷽" * 300]
+    "words", ["\x00\x1b[2J", "‮gnp.exe", "🏳️‍🌈" * 500, "a\u0300" * 900, "a\u2028b\u2029c\x85d", "﷽" * 300]
 )
-def test_odd_unicode_comes_through(post: Post, said: str) -> None:
-    assert f"had {len(said)} characters" in post(said).text
-    assert f"had {len(said)} characters" in text(events(post(said, stream=True)))
+def test_odd_unicode_comes_through(post: Post, words: str) -> None:
+    assert f"had {len(words)} characters" in post(words).text
+    assert f"had {len(words)} characters" in text(events(post(words, stream=True)))
 
 
 def test_text_in_html_stays_text(post: Post) -> None:
@@ -152,29 +152,29 @@ def test_every_answer_carries_the_security_headers(server: Served) -> None:
 def test_a_key_is_asked_for_where_one_is_set() -> None:
     settings = ServeSettings(keys=("first-key-0123456789", "second-key-0123456789"))
     assert "first-key" not in repr(settings)
-    with served(create_app(ScriptedSupporter(), settings=settings)) as running:
+    with served(create_app(ScriptedSupporter(), settings=settings)) as started:
         ask = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
         for key in settings.keys:
-            client = openai.OpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0)
+            client = openai.OpenAI(base_url=f"{started.url}/v1", api_key=key, max_retries=0)
             assert client.chat.completions.create(**ask).choices
         with pytest.raises(openai.AuthenticationError):
-            openai.OpenAI(base_url=f"{running.url}/v1", api_key="wrong", max_retries=0).models.list()
+            openai.OpenAI(base_url=f"{started.url}/v1", api_key="wrong", max_retries=0).models.list()
         for path in ("/v1/models", "/metrics", "/v1/nothing", "/static", "/v1/chat/completions"):
-            answer = http.get(running.url + path)
+            answer = http.get(started.url + path)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
-        assert http.get(f"{running.url}/metrics", headers={"Authorization": "Bearer é".encode()}).status_code == 401
+        assert http.get(f"{started.url}/metrics", headers={"Authorization": "Bearer é".encode()}).status_code == 401
         for path in ("/healthz", "/openapi.json"):
-            assert http.get(running.url + path).status_code == 200
-        described = http.get(f"{running.url}/openapi.json").json()
+            assert http.get(started.url + path).status_code == 200
+        described = http.get(f"{started.url}/openapi.json").json()
         assert described["paths"]["/v1/judge"]["post"]["security"] == [{"key": []}]
 
 
 def test_a_client_that_asks_too_often_is_held_back() -> None:
-    with served(create_app(ScriptedSupporter(), settings=ServeSettings(rate=3))) as running:
-        answers = [http.get(f"{running.url}/v1/models") for _ in range(5)]
+    with served(create_app(ScriptedSupporter(), settings=ServeSettings(rate=3))) as started:
+        answers = [http.get(f"{started.url}/v1/models") for _ in range(5)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
         assert 1 <= int(answers[-1].headers["retry-after"]) <= 20
-        assert http.get(f"{running.url}/healthz").status_code == 200
+        assert http.get(f"{started.url}/healthz").status_code == 200
 
 
 def test_the_rate_refills_and_forgets_old_clients() -> None:
@@ -192,22 +192,22 @@ def test_another_name_for_the_host_is_refused_on_loopback() -> None:
     """A page elsewhere may point its own name at this machine."""
     with served(
         create_app(ScriptedSupporter(), settings=ServeSettings(hosts=("localhost", "127.0.0.1", "::1")))
-    ) as running:
-        answer = http.get(f"{running.url}/v1/models", headers={"Host": "evil.example"})
+    ) as started:
+        answer = http.get(f"{started.url}/v1/models", headers={"Host": "evil.example"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (421, "unknown_host")
         for host in ("localhost:99", "127.0.0.1", "[::1]:8000", "LOCALHOST"):
-            assert http.get(f"{running.url}/v1/models", headers={"Host": host}).status_code == 200
+            assert http.get(f"{started.url}/v1/models", headers={"Host": host}).status_code == 200
 
 
 def test_a_full_supporter_answers_429_with_the_time_to_wait() -> None:
     supporter = ScriptedSupporter(capacity=0)
-    with served(create_app(supporter, settings=FREE)) as running:
+    with served(create_app(supporter, settings=FREE)) as started:
         for stream in (True, False):
             body = {"messages": [{"role": "user", "content": "Hi"}], "stream": stream}
-            answer = http.post(f"{running.url}/v1/chat/completions", json=body)
+            answer = http.post(f"{started.url}/v1/chat/completions", json=body)
             assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
             assert answer.json()["error"]["code"] == "busy"
-        client = openai.OpenAI(base_url=f"{running.url}/v1", api_key="none", max_retries=0)
+        client = openai.OpenAI(base_url=f"{started.url}/v1", api_key="none", max_retries=0)
         with pytest.raises(openai.RateLimitError):
             client.chat.completions.create(model="scripted", messages=[{"role": "user", "content": "Hi"}])
 
@@ -215,16 +215,16 @@ def test_a_full_supporter_answers_429_with_the_time_to_wait() -> None:
 def test_a_client_that_leaves_ends_the_work_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compeer.chat.api._FIRST_WAIT", 0.05)
     supporter = ScriptedSupporter()
-    with served(create_app(supporter, settings=FREE)) as running:
+    with served(create_app(supporter, settings=FREE)) as started:
         for number, stream in enumerate((True, False), 1):
             body = json.dumps({"messages": [{"role": "user", "content": "hold on"}], "stream": stream}).encode()
             head = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            with running.connect() as line:
+            with started.connect() as line:
                 line.sendall(f"POST /v1/chat/completions HTTP/1.1\r\n{head}".encode() + body)
                 wait_until(lambda: supporter.open == 1)
             wait_until(lambda number=number: supporter.left == number)
             assert supporter.open == 0
-        assert "compeer_turns_left_total 2" in http.get(f"{running.url}/metrics").text
+        assert "compeer_turns_left_total 2" in http.get(f"{started.url}/metrics").text
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
@@ -237,25 +237,25 @@ def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
 def test_stopping_finishes_open_streams_and_closes_the_supporter() -> None:
     supporter = ScriptedSupporter()
     closed = threading.Event()
-    with served(create_app(supporter, settings=FREE, on_close=closed.set), grace=60) as running:
+    with served(create_app(supporter, settings=FREE, on_close=closed.set), grace=60) as started:
         body = {"messages": [{"role": "user", "content": "slow"}], "stream": True}
-        with http.stream("POST", f"{running.url}/v1/chat/completions", json=body) as answer:
+        with http.stream("POST", f"{started.url}/v1/chat/completions", json=body) as answer:
             lines = answer.iter_lines()
             next(lines)
-            running.stop()
-            wait_until(lambda: refused(running))
+            started.stop()
+            wait_until(lambda: refused(started))
             rest = "\n".join(lines)
         assert rest.rstrip().endswith("data: [DONE]")
         assert "What" in rest
-        running.thread.join(60)
+        started.thread.join(60)
         assert supporter.closed
         assert closed.is_set()
         assert supporter.left == 0
 
 
-def refused(running: Served) -> bool:
+def refused(started: Served) -> bool:
     try:
-        running.connect().close()
+        started.connect().close()
     except OSError:
         return True
     return False
@@ -265,8 +265,8 @@ def test_many_clients_get_their_own_replies(server: Served) -> None:
     def ask(number: int) -> bool:
         body = {"messages": [{"role": "user", "content": "x" * number}], "stream": number % 2 == 0}
         answer = http.post(f"{server.url}/v1/chat/completions", json=body)
-        said = text(events(answer)) if body["stream"] else answer.json()["choices"][0]["message"]["content"]
-        return said == f"Message 1 had {number} characters. What then?"
+        words = text(events(answer)) if body["stream"] else answer.json()["choices"][0]["message"]["content"]
+        return words == f"Message 1 had {number} characters. What then?"
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(ask, range(1, 65)))
@@ -274,10 +274,10 @@ def test_many_clients_get_their_own_replies(server: Served) -> None:
 
 def test_silent_connections_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compeer.web.serving.HEAD_SECONDS", 3)
-    with served(create_app(ScriptedSupporter(), settings=FREE)) as running:
-        lines = [running.connect() for _ in range(200)]
+    with served(create_app(ScriptedSupporter(), settings=FREE)) as started:
+        lines = [started.connect() for _ in range(200)]
         lines[0].sendall(b"GET / HT")
-        assert http.get(f"{running.url}/healthz").status_code == 200
+        assert http.get(f"{started.url}/healthz").status_code == 200
         assert lines[0].recv(100) == b""
         assert lines[-1].recv(100) == b""
         for line in lines:
@@ -294,7 +294,7 @@ def test_silent_connections_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_dribbles_after_an_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
     monkeypatch.setattr("compeer.web.serving.HEAD_SECONDS", 2)
     monkeypatch.setattr("compeer.web.limits.BODY_SECONDS", 0.5)
-    with served(create_app(ScriptedSupporter(), settings=FREE)) as running, running.connect() as line:
+    with served(create_app(ScriptedSupporter(), settings=FREE)) as started, started.connect() as line:
         line.sendall(begun)
         assert line.recv(1).startswith(b"H")
         line.settimeout(0.05)
@@ -313,19 +313,19 @@ def test_who_dribbles_after_an_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch
 
 def test_more_connections_than_there_is_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compeer.web.serving.most_connections", lambda: 2)
-    with served(create_app(ScriptedSupporter(), settings=FREE)) as running:
-        with running.connect(), running.connect(), running.connect() as third:
+    with served(create_app(ScriptedSupporter(), settings=FREE)) as started:
+        with started.connect(), started.connect(), started.connect() as third:
             answer = third.recv(65536)
             assert answer.startswith(b"HTTP/1.1 503 ")
             assert b"Retry-After: 10\r\n" in answer
             assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "full"
-        wait_until(lambda: not running.server.server_state.connections)
-        assert http.get(f"{running.url}/healthz").status_code == 200
+        wait_until(lambda: not started.server.server_state.connections)
+        assert http.get(f"{started.url}/healthz").status_code == 200
 
 
 def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compeer.web.limits.BODY_SECONDS", 0.2)
-    with served(create_app(ScriptedSupporter(), settings=FREE)) as running, running.connect() as line:
+    with served(create_app(ScriptedSupporter(), settings=FREE)) as started, started.connect() as line:
         line.sendall(b"POST /v1/judge HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n{")
         assert line.recv(1000).startswith(b"HTTP/1.1 408")
 
@@ -343,16 +343,16 @@ class Failing(ScriptedSupporter):
 def test_no_words_reach_log_or_counts(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
     caplog.set_level("DEBUG")
     body = {"messages": [{"role": "user", "content": SECRET}], SECRET: 1, "conversation": SECRET}
-    with served(create_app(ScriptedSupporter(), judge=ScriptedJudge(), settings=FREE)) as running:
-        url = f"{running.url}/v1/chat/completions"
+    with served(create_app(ScriptedSupporter(), judge=ScriptedJudge(), settings=FREE)) as started:
+        url = f"{started.url}/v1/chat/completions"
         assert http.post(url, json=body).status_code == 200
         assert http.post(url, json={**body, "stream": True}).status_code == 200
         assert http.post(url, json={**body, "strategy": SECRET}).status_code == 400
-        assert http.get(f"{running.url}/{SECRET}").status_code == 404
-        counts = http.get(f"{running.url}/metrics").text
-    with served(create_app(Failing(), settings=FREE)) as running:
+        assert http.get(f"{started.url}/{SECRET}").status_code == 404
+        counts = http.get(f"{started.url}/metrics").text
+    with served(create_app(Failing(), settings=FREE)) as started:
         for stream in (True, False):
-            answer = http.post(f"{running.url}/v1/chat/completions", json={**body, "stream": stream})
+            answer = http.post(f"{started.url}/v1/chat/completions", json={**body, "stream": stream})
             assert answer.status_code == 500
             assert SECRET not in answer.text
     assert "ValueError" in caplog.text
@@ -386,10 +386,10 @@ def test_counts_are_in_prometheus_text(post: Post, server: Served) -> None:
 
 def test_nothing_is_kept_unless_asked(tmp_path: Path) -> None:
     settings = ServeSettings(keep=tmp_path / "kept", rate=None)
-    with served(create_app(ScriptedSupporter(), settings=settings)) as running:
+    with served(create_app(ScriptedSupporter(), settings=settings)) as started:
         body = {"messages": [{"role": "user", "content": SECRET}], "conversation": "c1"}
-        assert http.get(f"{running.url}/v1/models").json()["data"][0]["keeps"] is True
-        http.post(f"{running.url}/v1/chat/completions", json=body)
+        assert http.get(f"{started.url}/v1/models").json()["data"][0]["keeps"] is True
+        http.post(f"{started.url}/v1/chat/completions", json=body)
     (file,) = (tmp_path / "kept").iterdir()
     assert file.stat().st_mode & 0o077 == 0
     (kept,) = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

@@ -68,7 +68,7 @@ def shared() -> Iterator[tuple[ScriptedSupporter, str]]:
 
 
 @pytest.fixture(scope="module")
-def seeing() -> Iterator[str]:
+def multimodal() -> Iterator[str]:
     """The address of a supporter that sees."""
     with site(ScriptedSupporter(multimodal=True)) as address:
         yield address
@@ -110,8 +110,8 @@ def test_a_whole_conversation(page: Any, supporter: ScriptedSupporter) -> None:
     assert "Ask first, advise later." in last(page, ".steps dl").inner_text()
     assert page.inner_text("#status") == "Supporter: Message 1 had 18 characters. What then?"
     tell(page, "Again.")
-    said = [(one.speaker, one.text) for one in supporter.requests[-1].history]
-    assert said == [
+    utterances = [(one.speaker, one.text) for one in supporter.requests[-1].history]
+    assert utterances == [
         ("seeker", "I failed the exam."),
         ("supporter", "Message 1 had 18 characters. What then?"),
         ("seeker", "Again."),
@@ -138,10 +138,10 @@ def test_steps_and_reply_fill_in_as_they_are_made(page: Any) -> None:
     page.wait_for_selector(DONE)
     whole = "Message 1 had 11 characters. What then?"
     assert page.inner_text(".reply") == whole
-    seen = page.evaluate("() => window.seen")
-    assert [row for row in seen if "Something weighs" in row[1] and "Question" not in row[0]]
-    assert [row for row in seen if row[2] and len(row[2]) < len(whole)]
-    assert "Stop" in {row[3] for row in seen}
+    known = page.evaluate("() => window.seen")
+    assert [row for row in known if "Something weighs" in row[1] and "Question" not in row[0]]
+    assert [row for row in known if row[2] and len(row[2]) < len(whole)]
+    assert "Stop" in {row[3] for row in known}
 
 
 def test_escape_stops_a_reply_and_it_can_be_tried_again(page: Any, supporter: ScriptedSupporter) -> None:
@@ -281,11 +281,11 @@ def test_every_number_that_the_guard_can_give_becomes_a_link(page: Any) -> None:
         return [links, parts.map((part) => part.textContent).join("")];
       });
     }"""
-    for text, goals, (links, shown) in zip(texts, wanted, page.evaluate(script, texts), strict=True):
+    for text, goals, (links, displayed) in zip(texts, wanted, page.evaluate(script, texts), strict=True):
         calls = {link for link in links if not link.startswith("https://")}
         assert calls == goals, text
         assert {link for link in links if "findahelpline" in link} <= {"https://findahelpline.com"}
-        assert re.sub(r"\s|^- |(?<=\n)- ", "", shown) == re.sub(r"\s", "", re.sub(r"(?m)^- ", "", text))
+        assert re.sub(r"\s|^- |(?<=\n)- ", "", displayed) == re.sub(r"\s", "", re.sub(r"(?m)^- ", "", text))
 
 
 def test_a_guard_that_is_off_is_announced_and_without_a_judge_there_is_no_choice(browser: Any) -> None:
@@ -333,9 +333,9 @@ def test_markup_in_text_stays_text(browser: Any, tmp_path: Path) -> None:
         page.wait_for_selector(".reply:not(:empty)")
         assert page.locator("#log img, #log script").count() == 0
         assert page.title() == "compeer"
-        with page.expect_download() as coming:
+        with page.expect_download() as arriving:
             page.click("#save-markdown")
-        coming.value.save_as(tmp_path / "copy.md")
+        arriving.value.save_as(tmp_path / "copy.md")
         assert "<script>" not in (tmp_path / "copy.md").read_text(encoding="utf-8")
 
 
@@ -347,10 +347,10 @@ def test_the_conversation_can_be_saved(page: Any, tmp_path: Path) -> None:
     tell(page, "Hello *there*")
     copies = {}
     for button in ("#save-json", "#save-markdown"):
-        with page.expect_download() as coming:
+        with page.expect_download() as arriving:
             page.click(button)
-        name = coming.value.suggested_filename
-        coming.value.save_as(tmp_path / name)
+        name = arriving.value.suggested_filename
+        arriving.value.save_as(tmp_path / name)
         copies[name.rpartition(".")[2]] = (tmp_path / name).read_text(encoding="utf-8")
     found = json.loads(copies["json"])
     assert found["model"] == "scripted"
@@ -479,8 +479,8 @@ def _png(folder: Path) -> Path:
     return path
 
 
-def test_a_picture_goes_to_a_supporter_that_sees(browser: Any, seeing: str, tmp_path: Path) -> None:
-    with visit(browser, seeing) as page:
+def test_a_picture_goes_to_a_supporter_that_sees(browser: Any, multimodal: str, tmp_path: Path) -> None:
+    with visit(browser, multimodal) as page:
         bad = tmp_path / "bad.png"
         bad.write_bytes(b"no picture")
         page.set_input_files("#picture-file", bad)
@@ -520,9 +520,9 @@ def test_english_and_chinese_say_the_same_things(browser: Any, shared: tuple[Scr
 
 
 @pytest.mark.parametrize("width", [390, 320])
-def test_everything_fits_a_phone(browser: Any, seeing: str, width: int) -> None:
+def test_everything_fits_a_phone(browser: Any, multimodal: str, width: int) -> None:
     phone = {"viewport": {"width": width, "height": 700}, "is_mobile": True, "has_touch": True}
-    with visit(browser, seeing, **phone) as page:
+    with visit(browser, multimodal, **phone) as page:
         page.click("#panel-toggle")
         assert page.get_attribute("#panel-toggle", "aria-expanded") == "true"
         page.select_option("#best-of", "2")

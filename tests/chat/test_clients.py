@@ -40,15 +40,15 @@ def llm(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.skipif(importlib.util.find_spec("llm") is None, reason="the client llm is not installed")
 def test_llm_talks_streamed_and_whole_and_says_what_is_refused(tmp_path: Path) -> None:
     supporter = ScriptedSupporter()
-    with served(create_app(supporter, settings=ServeSettings(keys=(KEY,)))) as running:
-        (tmp_path / "extra-openai-models.yaml").write_text(MODELS.format(url=running.url))
+    with served(create_app(supporter, settings=ServeSettings(keys=(KEY,)))) as started:
+        (tmp_path / "extra-openai-models.yaml").write_text(MODELS.format(url=started.url))
         (tmp_path / "keys.json").write_text(json.dumps({"compeer": KEY}))
         streamed = llm(tmp_path, "-m", "compeer", "I failed the exam.")
         whole = llm(tmp_path, "--continue", "--no-stream", "Again.")
         refused = llm(tmp_path, "-m", "compeer", "--key", "wrong", "Hello.")
     assert (streamed.stdout, streamed.stderr) == ("Message 1 had 18 characters. What then?\n", "")
     assert (whole.stdout, whole.stderr) == ("Message 3 had 6 characters. What then?\n", "")
-    said = [utterance.text for utterance in supporter.requests[-1].history]
-    assert said == ["I failed the exam.", "Message 1 had 18 characters. What then?", "Again."]
+    texts = [utterance.text for utterance in supporter.requests[-1].history]
+    assert texts == ["I failed the exam.", "Message 1 had 18 characters. What then?", "Again."]
     assert refused.returncode == 1
     assert "A valid API key is needed." in refused.stderr

@@ -49,10 +49,10 @@ def test_a_turn_comes_as_it_is_written() -> None:
     assert "steady" in str(writer.requests[0].messages)
 
 
-def test_in_a_crisis_the_writer_is_not_asked_and_no_step_is_shown() -> None:
-    told: list[CrisisEvent] = []
+def test_in_a_crisis_the_writer_is_not_asked_and_no_step_is_displayed() -> None:
+    reported: list[CrisisEvent] = []
     writer = ScriptedWriter(TURN)
-    supporter = GuardedSupporter(writer, Guard(locale="en-US", hooks=[lambda event: told.append(event)]))
+    supporter = GuardedSupporter(writer, Guard(locale="en-US", hooks=[lambda event: reported.append(event)]))
     history = said("I am going to kill myself tonight, I have the pills here.")
     events = events_of(supporter, TurnRequest(history, conversation="c1"))
     done = done_of(events)
@@ -60,7 +60,7 @@ def test_in_a_crisis_the_writer_is_not_asked_and_no_step_is_shown() -> None:
     assert "988" in done.reply
     assert done.guarded.hide_reasoning
     assert not writer.requests
-    assert [event.conversation for event in told] == ["c1"]
+    assert [event.conversation for event in reported] == ["c1"]
     again = (*history, Utterance(speaker="supporter", text=done.reply), *said("I still have them."))
     second = done_of(events_of(supporter, TurnRequest(again, state=done.guarded.state)))
     assert second.guarded.replaced
@@ -121,13 +121,13 @@ def test_a_reply_that_begins_as_an_earlier_one_did_is_written_anew_before_anybod
 
 
 @pytest.mark.parametrize("part", STEPS)
-def test_a_step_that_breaks_a_rule_is_never_shown(part: Part) -> None:
+def test_a_step_that_breaks_a_rule_is_never_displayed(part: Part) -> None:
     text = WHOLE.step(part).text
     writer = ScriptedWriter(TURN.replace(text, "This one is pathetic."))
     events = events_of(GuardedSupporter(writer, guard("pathetic")), TurnRequest(JOB))
     assert not [event for event in events if isinstance(event, StepDone) and "pathetic" in event.step.text]
-    shown = [event.part for event in events if isinstance(event, StepDone)]
-    assert shown == list(STEPS[: STEPS.index(part)])
+    displayed = [event.part for event in events if isinstance(event, StepDone)]
+    assert displayed == list(STEPS[: STEPS.index(part)])
     done = done_of(events)
     assert done.reply == WHOLE.response
     assert done.guarded.hide_reasoning
@@ -143,7 +143,7 @@ def test_a_reply_that_stays_bad_is_replaced() -> None:
     assert "worries you most" not in done.reply
 
 
-def test_without_a_guard_everything_is_shown() -> None:
+def test_without_a_guard_everything_is_displayed() -> None:
     supporter = GuardedSupporter(ScriptedWriter(TURN), None)
     assert not supporter.guarded
     done = done_of(events_of(supporter, TurnRequest(said("I want to kill myself."))))
@@ -212,7 +212,7 @@ def test_a_request_that_cannot_be_met_is_refused_instead_of_the_first_event(aske
     assert error.value.field == field
 
 
-def test_a_model_is_shown_the_end_of_an_endless_utterance() -> None:
+def test_a_model_gets_the_end_of_an_endless_utterance() -> None:
     writer = ScriptedWriter(TURN)
     events_of(GuardedSupporter(writer, guard()), TurnRequest(said("first" + " and on" * 10_000 + " last")))
     asked = str(writer.requests[0].messages)
@@ -242,7 +242,7 @@ def test_a_full_line_says_when_to_come_back_and_closing_makes_room() -> None:
     asyncio.run(talk())
 
 
-def test_nobody_in_danger_is_told_to_come_back_later() -> None:
+def test_nobody_in_danger_is_asked_to_come_back_later() -> None:
     async def talk() -> None:
         writer = ScriptedWriter(TURN)
         writer.hold = asyncio.Event()
@@ -293,16 +293,16 @@ def test_the_best_of_several_is_chosen_by_the_judge() -> None:
     done = done_of(events)
     assert done.reply == "I hear you, and you matter."
     assert done.turn is not None
-    shown = [event for event in events if isinstance(event, JudgedCandidate)]
-    assert [one.number for one in shown] == [1, 2, 3, 4]
-    assert [one.place for one in shown] == [2, 1, None, None]
-    assert shown[1].score is not None
-    assert shown[1].score.total == 5
-    assert shown[0].score is not None
-    assert shown[0].score.response == -1
-    assert shown[2].turn is None  # the guard does not let it pass, so nobody sees it
-    assert "guard" in str(shown[2].problem)
-    assert "not there" in str(shown[3].problem)
+    displayed = [event for event in events if isinstance(event, JudgedCandidate)]
+    assert [one.number for one in displayed] == [1, 2, 3, 4]
+    assert [one.place for one in displayed] == [2, 1, None, None]
+    assert displayed[1].score is not None
+    assert displayed[1].score.total == 5
+    assert displayed[0].score is not None
+    assert displayed[0].score.response == -1
+    assert displayed[2].turn is None  # the guard does not let it pass, so nobody sees it
+    assert "guard" in str(displayed[2].problem)
+    assert "not there" in str(displayed[3].problem)
     assert len({request.seed for request in writer.requests}) == 4
     assert {event.part for event in events if isinstance(event, StepDone)} == set(STEPS)
 
@@ -314,7 +314,7 @@ def test_a_judge_that_fails_does_not_end_the_turn() -> None:
     assert "the judge failed: RuntimeError" in done.problems
 
 
-def test_if_none_of_several_may_be_shown_the_reply_is_safe() -> None:
+def test_if_none_of_several_may_be_displayed_the_reply_is_safe() -> None:
     supporter = GuardedSupporter(ScriptedWriter(TURN), guard("worries"), WordJudge())
     done = done_of(events_of(supporter, TurnRequest(JOB, best_of=2)))
     assert done.turn is None
@@ -324,10 +324,10 @@ def test_if_none_of_several_may_be_shown_the_reply_is_safe() -> None:
 
 @given(st.integers(1, 200), st.integers(1, 40))
 def test_the_first_visible_utterance_moves_on_in_steps(utterances: int, longest: int) -> None:
-    seen = visible(utterances, longest)
-    assert 1 <= seen <= longest
-    assert seen > longest - max(1, longest // 3) or seen == utterances
-    first, step = utterances - seen, max(1, longest // 3)
+    known = visible(utterances, longest)
+    assert 1 <= known <= longest
+    assert known > longest - max(1, longest // 3) or known == utterances
+    first, step = utterances - known, max(1, longest // 3)
     assert first % step == 0
     assert visible(utterances, None) == utterances
     following = [utterances + n - visible(utterances + n, longest) for n in range(3 * step)]

@@ -86,8 +86,8 @@ def server() -> Iterator[Served]:
     upstream = ThreadingHTTPServer(("127.0.0.1", 0), Hostile)
     threading.Thread(target=upstream.serve_forever, args=(0.01,), daemon=True).start()
     supporter = resolve_supporter(f"bad@http://127.0.0.1:{upstream.server_port}/v1", guarded())
-    with served(create_app(supporter, settings=FREE)) as running:
-        yield running
+    with served(create_app(supporter, settings=FREE)) as started:
+        yield started
     upstream.shutdown()
     upstream.server_close()
 

@@ -67,7 +67,7 @@ def requests_of(count: int, grammar: str | None = None) -> list[Request]:
     ]
 
 
-def test_together_outputs_are_what_they_are_alone_and_what_transformers_writes(local: Any, tiny_learner: Path) -> None:
+def test_together_outputs_are_what_they_are_singly_and_what_transformers_writes(local: Any, tiny_learner: Path) -> None:
     from compeer.models.local import LocalModel
 
     writer = local.writer
@@ -75,8 +75,8 @@ def test_together_outputs_are_what_they_are_alone_and_what_transformers_writes(l
     theirs = LocalModel(tiny_learner, batch_size=1)
     assert list(clear_requests(theirs, requests, SHORT)) == requests
     together = texts_of(writer, requests, SHORT, pause=0.01)
-    alone = [texts_of(writer, [request], SHORT)[0] for request in requests]
-    assert together == alone
+    single = [texts_of(writer, [request], SHORT)[0] for request in requests]
+    assert together == single
     assert together == [answer.text for answer in ask(theirs, requests, SHORT) if isinstance(answer, Generation)]
     assert len(set(together)) > 1
 
@@ -115,10 +115,10 @@ def test_a_prompt_that_begins_like_another_is_answered_as_if_it_were_the_first(l
 
 
 def test_what_a_step_quotes_of_the_seeker_is_not_the_supporters_own() -> None:
-    said = ["My cat died and\nI cannot sleep.", "He says: you are worthless.", "Help"]
+    messages = ["My cat died and\nI cannot sleep.", "He says: you are worthless.", "Help"]
 
     def own(text: str) -> str:
-        return own_words(text, said, lambda: Guard().gate(said))
+        return own_words(text, messages, lambda: Guard().gate(messages))
 
     assert own("They say: “My cat died and I cannot sleep”. I ask.") == "They say: “…”. I ask."
     for text in (
@@ -127,11 +127,11 @@ def test_what_a_step_quotes_of_the_seeker_is_not_the_supporters_own() -> None:
         "You hear “you are worthless”.",  # not for being a human's words
     ):
         assert own(text) == text
-    assert check_reply("It stands at the centre: “My cat died and I cannot sleep”.", said) is not None
-    assert check_reply(own("It stands at the centre: “My cat died and I cannot sleep”."), said) is None
+    assert check_reply("It stands at the centre: “My cat died and I cannot sleep”.", messages) is not None
+    assert check_reply(own("It stands at the centre: “My cat died and I cannot sleep”."), messages) is None
 
 
-def test_drawn_outputs_depend_on_their_seed_alone(local: Any, tiny_learner: Path) -> None:
+def test_sampled_outputs_depend_only_on_their_seed(local: Any, tiny_learner: Path) -> None:
     from compeer.models.local import LocalModel
 
     writer, warm = local.writer, Sampling(temperature=0.3, max_tokens=16)
@@ -217,7 +217,7 @@ def test_after_closing_nothing_is_written(tiny_learner: Path) -> None:
     assert "the supporter has been closed" in done.problems
 
 
-def test_a_model_that_sees_is_shown_the_pictures(
+def test_a_multimodal_model_gets_the_pictures(
     tiny_seeing_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from PIL import Image
@@ -241,8 +241,8 @@ def test_a_model_that_sees_is_shown_the_pictures(
     def clearly(**given: Any) -> Any:
         ids = generate(**given)
         prompt = given["input_ids"][0].tolist()
-        seen = {name: given[name] for name in ("pixel_values", "image_grid_thw", "mm_token_type_ids")}
-        assert decided(theirs.network, prompt, ids[0, len(prompt) :].tolist(), **seen)
+        known = {name: given[name] for name in ("pixel_values", "image_grid_thw", "mm_token_type_ids")}
+        assert decided(theirs.network, prompt, ids[0, len(prompt) :].tolist(), **known)
         return ids
 
     monkeypatch.setattr(theirs.network, "generate", clearly)

@@ -35,18 +35,18 @@ def test_a_turn_is_read_alike_however_it_is_cut(sizes: list[int]) -> None:
 
 
 @given(st.lists(st.integers(1, 30), max_size=40), st.text(alphabet="ab .\n\\:Response", min_size=1, max_size=60))
-def test_the_response_that_is_told_is_the_one_that_is_parsed(sizes: list[int], response: str) -> None:
+def test_the_response_that_is_reported_is_the_one_that_is_parsed(sizes: list[int], response: str) -> None:
     if not response.strip():
         return
     turn = WHOLE.model_copy(update={"response": response})
     text = render_turn(turn)
     found, parsed = read(text, sizes)
-    told = "".join(one for one in found if isinstance(one, str))
+    reported = "".join(one for one in found if isinstance(one, str))
     if "response" in parsed.parts:
-        assert told == parsed.parts["response"]
+        assert reported == parsed.parts["response"]
 
 
-def test_a_step_is_told_before_the_next_one_is_written() -> None:
+def test_a_step_is_reported_before_the_next_one_is_written() -> None:
     reader = TurnReader()
     found = list(reader.feed(TURN[: TURN.index("Worry")]))
     assert [one.part for one in found if isinstance(one, StepDone)] == ["history"]

@@ -29,7 +29,7 @@ BEFORE = f"{STEPS}Response: I am sorry. That is a lot at once."
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (f"{BEFORE} That is a lot at once. That is a lot at once. What", BEFORE),
         (f"{BEFORE} That is a lot at once", BEFORE),
@@ -42,8 +42,8 @@ BEFORE = f"{STEPS}Response: I am sorry. That is a lot at once."
         ),
     ],
 )
-def test_what_was_said_in_this_order_ends_the_response(text: str, told: str) -> None:
-    assert until_repetition(text) == (told, told != text)
+def test_what_was_said_in_this_order_ends_the_response(text: str, reported: str) -> None:
+    assert until_repetition(text) == (reported, reported != text)
 
 
 @pytest.mark.parametrize(
@@ -69,17 +69,17 @@ SENTENCES = st.lists(
 
 
 @given(SENTENCES, st.lists(st.integers(1, 9), min_size=1), st.booleans())
-def test_piece_by_piece_the_same_is_told(sentences: list[str], sizes: list[int], begun: bool) -> None:
+def test_piece_by_piece_the_same_is_reported(sentences: list[str], sizes: list[int], begun: bool) -> None:
     start, rest = (f"{STEPS}Response:", " ") if begun else ("", f"{STEPS}Response: ")
     text = rest + "".join(sentences)
     whole, over = until_repetition(text, start)
-    told, place = "", 0
+    reported, place = "", 0
     for number in range(len(text)):
         place = min(place + sizes[number % len(sizes)], len(text))
         known, ended = until_repetition(text[:place], start, last=False)
-        assert known.startswith(told.rstrip())
+        assert known.startswith(reported.rstrip())
         assert whole.startswith(known.rstrip())
-        told = max(told, known, key=len)
+        reported = max(reported, known, key=len)
         if ended:
             assert over
             assert known == whole
@@ -99,12 +99,12 @@ def test_what_was_looked_at_is_not_looked_at_again(flood: str, monkeypatch: pyte
 
     monkeypatch.setattr(repeats, "_words", counted)
     output = RepetitionFilter("Response:")
-    told = "".join(map(output.feed, flood)) + output.feed("", last=True)
-    assert told.strip() == flood.strip()
+    reported = "".join(map(output.feed, flood)) + output.feed("", last=True)
+    assert reported.strip() == flood.strip()
     assert read <= 2 * len(flood)
 
 
-def test_held_to_their_form_outputs_are_told_once() -> None:
+def test_held_to_their_form_outputs_are_passed_on_once() -> None:
     gold = SupportTurn.model_validate(parse_turn(BEFORE).parts)
     record = SerRecord(
         id="r",
@@ -148,17 +148,17 @@ def test_a_writer_ends_an_output_before_it_repeats_itself(tiny_model: Path, monk
     assert len(list(script)) > 20, "it goes on for no longer than it takes to see the loop"
 
 
-def test_a_server_that_repeats_itself_is_heard_out_and_told_once() -> None:
+def test_a_server_that_repeats_itself_is_heard_out_and_passed_on_once() -> None:
     async def pieces() -> AsyncGenerator[str | Ending, None]:
         looping = f"{BEFORE}" + " That is a lot at once." * 40
         for start in range(0, len(looping), 5):
             yield looping[start : start + 5]
         yield Ending(True, 400, 30)
 
-    async def told() -> list[str | Ending]:
+    async def reported() -> list[str | Ending]:
         return [piece async for piece in _once(pieces(), "", 5_000)]
 
-    *texts, ending = asyncio.run(told())
+    *texts, ending = asyncio.run(reported())
     assert "".join(str(text) for text in texts) == BEFORE
     assert ending == Ending(False, 400, 30)
 

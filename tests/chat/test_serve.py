@@ -91,26 +91,26 @@ def test_the_command_serves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setenv("COMPEER_API_KEY", "first-key-0123456789, second-key-0123456789")
     monkeypatch.setattr("compeer.chat.resolve.resolve_supporter", resolve_supporter)
     monkeypatch.setattr("compeer.web.serving.serve", serve_app)
-    with console.capture() as shown:
+    with console.capture() as displayed:
         done = command(
             "--port", "0", "--locale", "en-GB", "--keep", str(tmp_path / "kept"), "--grace", "9", "--waiting", "3"
         )
     assert done.exit_code == 0, done.exception
     assert (opened["name"], opened["host"], opened["grace"], opened["waiting"]) == ("best", "127.0.0.1", 9, 3)
     assert opened["guard"] is not None
-    assert "Page   http://127.0.0.1:" in shown.get()
-    assert "kept" in shown.get()
-    assert "first-key" not in shown.get()
-    with served(opened["app"]) as running:
-        assert http.get(f"{running.url}/v1/models").status_code == 401
-        assert http.get(f"{running.url}/healthz", headers={"Host": "evil.example"}).status_code == 421
-    with console.capture() as shown:
+    assert "Page   http://127.0.0.1:" in displayed.get()
+    assert "kept" in displayed.get()
+    assert "first-key" not in displayed.get()
+    with served(opened["app"]) as started:
+        assert http.get(f"{started.url}/v1/models").status_code == 401
+        assert http.get(f"{started.url}/healthz", headers={"Host": "evil.example"}).status_code == 421
+    with console.capture() as displayed:
         command("--port", "0", "--host", "0.0.0.0", "--no-guard")
-    assert "The guard is OFF" in shown.get()
+    assert "The guard is OFF" in displayed.get()
     assert opened["guard"] is None
 
 
-def test_only_this_machine_is_let_in_unless_told_otherwise() -> None:
+def test_only_this_machine_is_let_in_unless_set_otherwise() -> None:
     assert "evil.example" not in served_hosts("127.0.0.1", ())
     assert served_hosts("::1", ("chat.example",))[-1] == "chat.example"
     assert served_hosts("0.0.0.0", ()) == ()
@@ -118,6 +118,6 @@ def test_only_this_machine_is_let_in_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize(("language", "warned"), [("es", True), ("pt-BR", True), ("en", False), ("zh-CN", False)])
-def test_a_language_that_the_guard_cannot_read_is_told_at_the_start(language: str, warned: bool) -> None:
+def test_a_language_that_the_guard_cannot_read_is_reported_at_the_start(language: str, warned: bool) -> None:
     notes = " ".join(_notes(guarded=True, keyed=True, outside=False, keep=None, language=language))
     assert ("reads English and Chinese only" in notes) == warned

@@ -82,19 +82,19 @@ def talk_with(supporter: Any, *typed: str | type[BaseException]) -> tuple[str, C
             return what
         raise what
 
-    shown, session = io.StringIO(), ChatSession()
-    Chat(supporter, session, Console(file=shown, width=200), ask).run()
-    return shown.getvalue(), session
+    displayed, session = io.StringIO(), ChatSession()
+    Chat(supporter, session, Console(file=displayed, width=200), ask).run()
+    return displayed.getvalue(), session
 
 
 # --- a conversation ---------------------------------------------------------------------------------------------------
 
 
 def test_a_conversation_shows_steps_and_replies(writer: Writer) -> None:
-    shown, session = talk(writer, "I lost my job.", "And my flat.")
-    assert NOTICE in shown
-    assert "Emotion: Worry about the next weeks. [negative, anxiety, 4]" in shown
-    assert shown.index("[Question]") < shown.index("That is a lot at once (1). What worries you most?")
+    displayed, session = talk(writer, "I lost my job.", "And my flat.")
+    assert NOTICE in displayed
+    assert "Emotion: Worry about the next weeks. [negative, anxiety, 4]" in displayed
+    assert displayed.index("[Question]") < displayed.index("That is a lot at once (1). What worries you most?")
     assert [one.speaker for one in session.utterances] == ["seeker", "supporter"] * 2
     asked = str(writer.requests[1].messages)
     assert "at once (1)" in asked  # the second turn knows the first reply, and not its reasoning
@@ -102,45 +102,45 @@ def test_a_conversation_shows_steps_and_replies(writer: Writer) -> None:
 
 
 def test_a_strategy_can_be_set_listed_and_left_open(writer: Writer) -> None:
-    shown, session = talk(writer, "/strategy", "/strategy inf", "Hello.", "/strategy off", "/persona steady")
-    assert "Known: Question, Restatement" in shown
-    assert "strategy: Information." in shown
-    assert "[Information]" in shown
+    displayed, session = talk(writer, "/strategy", "/strategy inf", "Hello.", "/strategy off", "/persona steady")
+    assert "Known: Question, Restatement" in displayed
+    assert "strategy: Information." in displayed
+    assert "[Information]" in displayed
     assert session.utterances[-1].strategy == "Information"
     assert session.control.requested() == {"persona": "steady"}
 
 
 def test_the_last_turn_can_be_redone_with_another_strategy(writer: Writer) -> None:
-    shown, session = talk(writer, "Hello.", "/redo self", "/redo")
+    displayed, session = talk(writer, "Hello.", "/redo self", "/redo")
     assert [one.text for one in session.utterances] == ["Hello.", "That is a lot at once (3). What worries you most?"]
-    assert "[Self-disclosure]" in shown
+    assert "[Self-disclosure]" in displayed
     assert session.control.strategy is None  # it held for that one turn
     assert len({request.seed for request in writer.requests}) == 3
     assert all("at once (" not in str(request.messages) for request in writer.requests)
 
 
 def test_nothing_can_be_redone_before_anything_was_said(writer: Writer) -> None:
-    shown, _ = talk(writer, "/redo", "/why", "/save x.md", "/nonsense", "/strategy foo", "/")
-    assert "there is no turn to redo" in shown
-    assert "Nothing has been said" in shown
-    assert "nothing has been said yet" in shown
-    assert "no command '/nonsense'" in shown
-    assert "unknown strategy 'foo'" in shown
+    displayed, _ = talk(writer, "/redo", "/why", "/save x.md", "/nonsense", "/strategy foo", "/")
+    assert "there is no turn to redo" in displayed
+    assert "Nothing has been said" in displayed
+    assert "nothing has been said yet" in displayed
+    assert "no command '/nonsense'" in displayed
+    assert "unknown strategy 'foo'" in displayed
     assert not writer.requests
 
 
 def test_why_tells_the_steps(writer: Writer) -> None:
-    shown, _ = talk(writer, "Hello.", "/why")
-    assert shown.count("History: The job is gone and the rent is due. [exploration]") == 2
+    displayed, _ = talk(writer, "Hello.", "/why")
+    assert displayed.count("History: The job is gone and the rent is due. [exploration]") == 2
 
 
-def test_in_a_crisis_no_reasoning_is_shown_or_told(writer: Writer) -> None:
-    shown, session = talk(
+def test_in_a_crisis_no_reasoning_is_displayed_or_reported(writer: Writer) -> None:
+    displayed, session = talk(
         writer, "I am going to kill myself tonight, the pills are here.", "/why", guard=Guard(locale="en-US")
     )
-    assert "988" in shown
-    assert "History:" not in shown
-    assert "the reasoning is not shown" in shown
+    assert "988" in displayed
+    assert "History:" not in displayed
+    assert "the reasoning is not shown" in displayed
     assert not writer.requests
     assert session.utterances[-1].text.startswith("Thank you for answer me") or "988" in session.utterances[-1].text
 
@@ -164,19 +164,19 @@ class Interrupted(GuardedSupporter):
 
 def test_ctrl_c_stops_a_reply_and_not_the_program(writer: Writer) -> None:
     supporter = Interrupted(writer, Guard(Quiet(), check=harmless))
-    shown, session = talk_with(supporter, "One.", KeyboardInterrupt, "Two.")
-    assert "(stopped)" in shown
-    assert "/quit leaves" in shown
-    said = [one.text for one in session.utterances]
-    assert said[:3] == ["One.", "That is a lot at once (1).", "Two."]
-    assert said[3].endswith("What worries you most?")
+    displayed, session = talk_with(supporter, "One.", KeyboardInterrupt, "Two.")
+    assert "(stopped)" in displayed
+    assert "/quit leaves" in displayed
+    texts = [one.text for one in session.utterances]
+    assert texts[:3] == ["One.", "That is a lot at once (1).", "Two."]
+    assert texts[3].endswith("What worries you most?")
 
 
 def test_a_conversation_is_kept_only_where_it_is_saved(writer: Writer, tmp_path: Path) -> None:
     json_file, markdown = tmp_path / "new" / "c.json", tmp_path / "c.md"
-    shown, session = talk(writer, "Hello.", f"/save {json_file}", f"/save {markdown}", f"/save {markdown}", "/save")
-    assert "there is such a file already" in shown
-    assert "a file's name is needed" in shown
+    displayed, session = talk(writer, "Hello.", f"/save {json_file}", f"/save {markdown}", f"/save {markdown}", "/save")
+    assert "there is such a file already" in displayed
+    assert "a file's name is needed" in displayed
     (dialogue,) = read_corpus(json_file)
     assert dialogue.utterances == tuple(session.utterances)
     assert dialogue.utterances[0].emotion == "anxiety"
@@ -187,9 +187,9 @@ def test_a_conversation_is_kept_only_where_it_is_saved(writer: Writer, tmp_path:
 
 
 def test_text_is_printed_as_it_is(writer: Writer) -> None:
-    shown, _ = talk(writer, "[bold]x[/bold]", "/save [red]no\0file.json", "/quit")
-    assert "[exploration]" in shown
-    assert "[red]no" in shown  # no such name can be, and the error quotes it
+    displayed, _ = talk(writer, "[bold]x[/bold]", "/save [red]no\0file.json", "/quit")
+    assert "[exploration]" in displayed
+    assert "[red]no" in displayed  # no such name can be, and the error quotes it
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_beginning_that_fits_several_is_an_error() -> None:
         read_control(["strategy=re"])
 
 
-def test_candidates_are_shown_with_their_verdicts() -> None:
+def test_candidates_are_displayed_with_their_verdicts() -> None:
     score = Score(steps={"history": 1, "emotion": -1, "strategy": 1}, response=1, format=1, total=3)
     assert candidate_line(JudgedCandidate(2, WHOLE, score, 1)).startswith("→ 2. Question: That is a lot")
     assert "emotion -1" in candidate_line(JudgedCandidate(2, WHOLE, score, 1))
@@ -253,7 +253,7 @@ def test_say_reads_the_standard_input() -> None:
 
 
 @pytest.mark.usefixtures("opened")
-def test_why_nothing_was_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_nothing_was_written_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async def write(*_: Any) -> AsyncGenerator[str | Ending, None]:
         raise NotWritten("prompt and answer need 5000 tokens; the model takes 4096", passing=False)
         yield ""

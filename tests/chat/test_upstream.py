@@ -99,13 +99,13 @@ class Server(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[str]:
     Server.asked, Server.misbehave, Server.left = [], [], []
-    running = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+    started = ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    thread = threading.Thread(target=started.serve_forever, args=(0.01,))
     thread.start()
-    yield f"http://127.0.0.1:{running.server_port}/v1"
-    running.shutdown()
+    yield f"http://127.0.0.1:{started.server_port}/v1"
+    started.shutdown()
     thread.join()
-    running.server_close()
+    started.server_close()
 
 
 def test_a_server_is_asked_with_our_prompt_and_its_answer_guarded(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ FORM = "History: ok [exploration]"
     ],
 )
 @pytest.mark.parametrize("best_of", [1, 2])
-def test_no_form_is_ever_shown_as_the_reply(server: str, second: str, best_of: int) -> None:
+def test_no_form_is_ever_displayed_as_the_reply(server: str, second: str, best_of: int) -> None:
     supporter = resolve_supporter(f"big@{server}", guard("pathetic"), WordJudge())
     begun = TURN[: TURN.index("Response:")] + "Response: " if best_of > 1 else ""
     Server.misbehave += [f"says {BAD_TURN}", *[f"says {begun}{second}"] * 4]

@@ -16,12 +16,13 @@ from compeer.errors import InputError
 from compeer.report import card
 from compeer.report.card import write_card
 from compeer.report.card_counts import count_records, most_different, quantile
-from compeer.report.charts import Bar, Dot, bar_chart, dot_chart
+from compeer.report.charts import bar_chart, dot_chart
 from compeer.ser.record import SerRecord, write_records
+from compeer.statistics import Estimate
 
 Json = dict[str, Any]
 EVIL = "<script>alert(1)</script> | **loud** `tick` _low_ # [link](http://elsewhere.example/x)"
-SAID = "My kettle whistles at night."
+WORDS = "My kettle whistles at night."
 
 
 def label(value: bool = True, kind: str | None = None, **changes: Any) -> Json:
@@ -45,7 +46,7 @@ def record(number: int = 0, wrong: str | None = None, **changes: Any) -> SerReco
         "language": "en",
         "source": "ours",
         "split": ("reward", "policy", "test")[number % 3],
-        "history": [{"speaker": "supporter", "text": "Hello."}, {"speaker": "seeker", "text": SAID}],
+        "history": [{"speaker": "supporter", "text": "Hello."}, {"speaker": "seeker", "text": WORDS}],
         "candidate": {
             "history": {"text": "It is about the kettle.", "stage": "exploration"},
             "emotion": {"text": "Worn out.", "sentiment": "negative", "emotion": "stress", "intensity": 2},
@@ -79,8 +80,8 @@ def rows(markdown: str, caption: str) -> list[list[str]]:
 
 
 def manifest(folder: Path, name: str, **held: Any) -> None:
-    told = {"settings": {"seed": 4}, "inputs": {"corpus": "f" * 64}, "compeer": "9.9", "counts": {}, "files": {}}
-    (folder / f"{name}.manifest.json").write_text(json.dumps({**told, **held}), encoding="utf-8")
+    reported = {"settings": {"seed": 4}, "inputs": {"corpus": "f" * 64}, "compeer": "9.9", "counts": {}, "files": {}}
+    (folder / f"{name}.manifest.json").write_text(json.dumps({**reported, **held}), encoding="utf-8")
 
 
 def probe(target: str, value: float, limit: float | None, **changes: Any) -> Json:
@@ -176,7 +177,7 @@ def test_of_nothing_there_is_no_quantile() -> None:
 # --- warnings ---------------------------------------------------------------------------------------------------------
 
 
-def test_silver_is_never_shown_as_human(tmp_path: Path) -> None:
+def test_silver_is_never_displayed_as_human(tmp_path: Path) -> None:
     markdown, page = made(tmp_path, record())
     for text in (markdown, page):
         assert "Silver is not human." in text
@@ -188,7 +189,7 @@ def test_silver_is_never_shown_as_human(tmp_path: Path) -> None:
     assert "People judged it." in markdown
 
 
-def test_a_dialogue_in_two_splits_is_told(tmp_path: Path) -> None:
+def test_a_dialogue_in_two_splits_is_reported(tmp_path: Path) -> None:
     markdown, _ = made(tmp_path, record(0), record(1), record(3))
     assert "more than one split" not in markdown
     markdown, _ = made(tmp_path, record(0), record(1, dialogue="ours-0"))
@@ -217,7 +218,7 @@ def test_probes_stand_beside_their_limits(tmp_path: Path) -> None:
     assert '<td class="words bad">no</td>' in page
 
 
-def test_what_the_check_found_is_shown(tmp_path: Path) -> None:
+def test_what_the_check_found_is_displayed(tmp_path: Path) -> None:
     findings = [{"name": "a dialogue in two splits", "says": "3", "passed": False}, {"name": "near-duplicates"}]
     (tmp_path / "check.json").write_text(json.dumps({"findings": findings}), encoding="utf-8")
     markdown, _ = made(tmp_path, record())
@@ -245,7 +246,7 @@ def test_broken_files_are_as_good_as_none(tmp_path: Path) -> None:
     made(tmp_path, record())
 
 
-def test_what_was_dropped_masked_and_asked_is_told(tmp_path: Path) -> None:
+def test_what_was_dropped_masked_and_asked_is_reported(tmp_path: Path) -> None:
     screen = {"read": 40, "kept": 30, "dropped": 10}
     counts = {"screen": screen, "dropped": {"not a dialogue": 4, "repeated lines": 6}, "masked": {"email": 2}}
     manifest(tmp_path, "screened.jsonl", counts=counts, settings={"corpus": "/home/wren/data/talks.jsonl"})
@@ -273,13 +274,13 @@ def test_without_records_there_is_no_card(tmp_path: Path) -> None:
 
 def test_dialogue_text_stands_in_the_examples_only(tmp_path: Path) -> None:
     given = [record(number) for number in range(5)]
-    texts = [SAID, "When did it start?", "Buy another kettle", "It is about the kettle", "Worn out", "Ask when"]
+    texts = [WORDS, "When did it start?", "Buy another kettle", "It is about the kettle", "Worn out", "Ask when"]
     for text in made(tmp_path, *given):
         before, after = html.unescape(text).rsplit("Records to look at", 1)
-        assert all(said in after for said in texts)
-        assert not any(said in before for said in texts)
+        assert all(words in after for words in texts)
+        assert not any(words in before for words in texts)
     for text in made(tmp_path, *given, examples=0):
-        assert not any(said in html.unescape(text) for said in texts)
+        assert not any(words in html.unescape(text) for words in texts)
         assert "Records to look at" not in text
 
 
@@ -318,8 +319,8 @@ def test_an_example_says_why_a_step_is_false_and_keeps_the_order_of_responses(tm
 
 
 def test_long_histories_are_cut_and_it_is_said(tmp_path: Path) -> None:
-    said = [{"speaker": "seeker", "text": f"Line {number}."} for number in range(card.DISPLAYED_UTTERANCES + 3)]
-    markdown, page = made(tmp_path, record(history=said))
+    history = [{"speaker": "seeker", "text": f"Line {number}."} for number in range(card.DISPLAYED_UTTERANCES + 3)]
+    markdown, page = made(tmp_path, record(history=history))
     for text in (markdown, page):
         assert "3 earlier" in text
         assert "Line 2." not in text
@@ -387,7 +388,7 @@ def widths(chart: str) -> list[float]:
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    chart = str(bar_chart("k", "Apples", [Bar("red", [10]), Bar("green", [5]), Bar("none", [0]), Bar("?", [None])]))
+    chart = str(bar_chart("k", "Apples", {"red": [10], "green": [5], "none": [0], "?": [None]}))
     whole, half, zero, unknown = widths(chart)
     assert half == pytest.approx(whole / 2, abs=0.1)
     assert zero == unknown == 1  # a trace, so that the row is seen to be there
@@ -396,18 +397,18 @@ def test_bars_are_as_long_as_their_values() -> None:
 
 
 def test_bars_of_several_series_have_a_legend() -> None:
-    chart = str(bar_chart("k", "Apples", [Bar("a very long name of a row", [1, 2])], ["mine", "<yours>"]))
+    chart = str(bar_chart("k", "Apples", {"a very long name of a row": [1, 2]}, ["mine", "<yours>"]))
     assert len(widths(chart)) == 2
     assert "&lt;yours&gt;" in chart
     assert '<ul class="legend">' in chart
 
 
 def test_bars_of_nothing_say_so() -> None:
-    assert "No figures." in str(bar_chart("k", "Apples", []))
-    assert widths(str(bar_chart("k", "Apples", [Bar("a", [0])]))) == [1]
+    assert "No figures." in str(bar_chart("k", "Apples", {}))
+    assert widths(str(bar_chart("k", "Apples", {"a": [0]}))) == [1]
 
 
 def test_a_dot_chart_gives_its_names_the_room_asked_for() -> None:
-    charts = [str(dot_chart("k", "t", [Dot("name", 0.5)], [0, 1], left=left)) for left in (92, 165)]
+    charts = [str(dot_chart("k", "t", [("name", Estimate(value=0.5))], [0, 1], left=left)) for left in (92, 165)]
     assert ['x="80"' in chart for chart in charts] == [True, False]
     assert 'x="153"' in charts[1]

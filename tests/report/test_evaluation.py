@@ -61,7 +61,7 @@ def write_log(folder: Path, name: str, language: str, entries: list[dict[str, An
     (place / f"{hashlib.sha256(name.encode()).hexdigest()}.jsonl").write_text(lines, encoding="utf-8")
 
 
-def said(speaker: str, text: str, **more: Any) -> dict[str, Any]:
+def utterance(speaker: str, text: str, **more: Any) -> dict[str, Any]:
     return {"turn": {"speaker": speaker, "text": text, **more}, "calls": [{"messages": [], "seed": 1, "answer": text}]}
 
 
@@ -69,7 +69,7 @@ def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
-def figures_of(protocol: str, figures: dict[str, Any], **more: Any) -> dict[str, Any]:
+def metrics_of(protocol: str, metrics: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {
         "protocol": protocol,
         "supporter": "/home/somebody/models/supporter-7b",
@@ -81,7 +81,7 @@ def figures_of(protocol: str, figures: dict[str, Any], **more: Any) -> dict[str,
         "versions": {"compeer": "0.1"},
         "scenarios": 40,
         "repeats": 1,
-        "figures": figures,
+        "figures": metrics,
         "failures": {
             "model": {"seeker: out of role": 2},
             "infrastructure": {"supporter: timeout": 3},
@@ -106,10 +106,10 @@ def write_sage(folder: Path, dialogues: int = 6, rounds: int = 10, repeats: int 
         scenario, repeat = f"sage-en-{number % dialogues + 1:03}", number // dialogues + 1
         trend = 7 if number % 3 == 0 else -8 if number % 5 == 1 else 1
         emotion, emotions, end, entries = 40, [40], None, []
-        entries.append(said("seeker", SEEKER[number % 4], extra={"emotion": 40}))
+        entries.append(utterance("seeker", SEEKER[number % 4], extra={"emotion": 40}))
         for round_number in range(rounds):
             text = SUPPORTER[(number + round_number) % 4]
-            entries.append(said("supporter", text, reasoning=STEPS, extra={"missing": {"emotion": "not there"}}))
+            entries.append(utterance("supporter", text, reasoning=STEPS, extra={"missing": {"emotion": "not there"}}))
             change = int(rng.integers(-6, 7)) + trend
             applied = max(-10, min(10, change))
             emotion = max(0, min(100, emotion + applied))
@@ -120,22 +120,22 @@ def write_sage(folder: Path, dialogues: int = 6, rounds: int = 10, repeats: int 
                 why = {"status": "ended", "why": end or "turns reached", "who": "seeker" if end else None}
                 entries.append({"closing": notes, "outcome": why})
                 break
-            entries.append(said("seeker", SEEKER[(number + round_number) % 4], reasoning=REASONS, extra=notes))
+            entries.append(utterance("seeker", SEEKER[(number + round_number) % 4], reasoning=REASONS, extra=notes))
         failed = None
         if number == 6:
             failed = "infrastructure failed: supporter: timeout"
             outcome = {"status": "infrastructure failed", "why": "timeout", "who": "supporter", "reason": "too slow"}
             entries[3:] = [{"outcome": outcome}]
         write_log(folder, log_name(scenario, repeat), "en", entries)
-        told = {"emotions": emotions, "end": end, "final": float(emotion)}
+        reported = {"emotions": emotions, "end": end, "final": float(emotion)}
         if failed:
-            told = {"emotions": emotions[:2], "end": None, "final": None}
-        rows.append({"scenario": scenario, "repeat": repeat, "language": "en", **told, "failed": failed})
+            reported = {"emotions": emotions[:2], "end": None, "final": None}
+        rows.append({"scenario": scenario, "repeat": repeat, "language": "en", **reported, "failed": failed})
     write_lines(folder / "scores.jsonl", rows)
     finals = [row["final"] for row in rows if row["final"] is not None]
     score = sum(finals) / len(finals)
     of_all = {"scored": len(finals), "items": len(rows)}
-    figures = {
+    metrics = {
         "emotion": {"score": score, "low": score - 5, "high": score + 5, **of_all},
         "success": {"score": 0.25, "low": 0.15, "high": 0.35, "count": 3, **of_all},
         "failure": {"score": 0.125, "low": 0.05, "high": 0.2, "count": 2, **of_all},
@@ -143,8 +143,8 @@ def write_sage(folder: Path, dialogues: int = 6, rounds: int = 10, repeats: int 
         "by_repeat": {str(number + 1): {"average": score} for number in range(repeats)},
         "repeat_deviation": 2.5 if repeats > 1 else None,
     }
-    told = figures_of("sage", figures, scenarios=dialogues, repeats=repeats)
-    (folder / "figures.json").write_text(json.dumps(told), encoding="utf-8")
+    reported = metrics_of("sage", metrics, scenarios=dialogues, repeats=repeats)
+    (folder / "figures.json").write_text(json.dumps(reported), encoding="utf-8")
     return folder
 
 
@@ -158,9 +158,9 @@ def write_esc(folder: Path, dialogues: int = 4, rounds: int = 5, judges: int = 2
         scenario, repeat = f"{language}-{number % dialogues + 1:02}", number // dialogues + 1
         entries = []
         for round_number in range(rounds):
-            entries.append(said("seeker", SEEKER[(number + round_number) % 4]))
+            entries.append(utterance("seeker", SEEKER[(number + round_number) % 4]))
             more = {"reasoning": STEPS, "extra": {"cut_off": True}} if number % 2 else {}
-            entries.append(said("supporter", SUPPORTER[(number + round_number) % 4], **more))
+            entries.append(utterance("supporter", SUPPORTER[(number + round_number) % 4], **more))
         entries[-1]["outcome"] = {"status": "ended", "why": "turns reached"}
         write_log(folder, log_name(scenario, repeat), language, entries)
         given: dict[str, dict[str, int | None]] = {}
@@ -180,7 +180,7 @@ def write_esc(folder: Path, dialogues: int = 4, rounds: int = 5, judges: int = 2
     write_lines(folder / "judged.jsonl", judged)
     one = {"score": 61.25, "low": 55.5, "high": 66.75, "scored": len(rows), "items": len(rows)}
     averages = {"dimensions": dict.fromkeys(DIMENSIONS, 60.0), "average": 60.0, "scored": 27, "asked": 28}
-    figures = {
+    metrics = {
         "scenarios": dialogues,
         "conversations": len(rows),
         "dimensions": {dimension: {**one, "unscored": {}, "judges": {"2": 4}} for dimension in DIMENSIONS},
@@ -189,8 +189,8 @@ def write_esc(folder: Path, dialogues: int = 4, rounds: int = 5, judges: int = 2
         "by_repeat": {str(number + 1): averages for number in range(repeats)},
         "repeat_deviation": 1.5 if repeats > 1 else None,
     }
-    told = figures_of("esc-eval", figures, judges=names, scenarios=dialogues, repeats=repeats, failures={})
-    (folder / "figures.json").write_text(json.dumps(told), encoding="utf-8")
+    reported = metrics_of("esc-eval", metrics, judges=names, scenarios=dialogues, repeats=repeats, failures={})
+    (folder / "figures.json").write_text(json.dumps(reported), encoding="utf-8")
     return folder
 
 
@@ -257,11 +257,11 @@ def test_hostile_text_stays_text(tmp_path: Path, write: Any) -> None:
     for name in ("scores.jsonl", "judged.jsonl"):
         if (folder / name).is_file():
             change_file(folder / name, HOSTILE, str, kept=names)
-    figures = changed(json.loads((folder / "figures.json").read_text()), HOSTILE, str, kept=("protocol",))
-    figures["failures"] = {HOSTILE: {HOSTILE: 3}}
-    figures["figures"]["by_judge"] = {HOSTILE: {"average": 3}, "b": {}}
-    figures["cost"]["roles"] = {HOSTILE: {HOSTILE: 3}}
-    (folder / "figures.json").write_text(json.dumps(figures))
+    metrics = changed(json.loads((folder / "figures.json").read_text()), HOSTILE, str, kept=("protocol",))
+    metrics["failures"] = {HOSTILE: {HOSTILE: 3}}
+    metrics["figures"]["by_judge"] = {HOSTILE: {"average": 3}, "b": {}}
+    metrics["cost"]["roles"] = {HOSTILE: {HOSTILE: 3}}
+    (folder / "figures.json").write_text(json.dumps(metrics))
     page = page_of(folder)
     found = Balanced(page)
     assert found.tags.count("script") == 1
@@ -273,9 +273,9 @@ def test_hostile_text_stays_text(tmp_path: Path, write: Any) -> None:
 
 
 def test_a_hostile_scenario_stays_text(tmp_path: Path) -> None:
-    write_log(tmp_path, HOSTILE, HOSTILE, [said("seeker", "words")])
+    write_log(tmp_path, HOSTILE, HOSTILE, [utterance("seeker", "words")])
     write_lines(tmp_path / "scores.jsonl", [{"scenario": HOSTILE, "repeat": 1, "judges": {HOSTILE: {"empathy": 2}}}])
-    (tmp_path / "figures.json").write_text(json.dumps(figures_of("esc-eval", {})))
+    (tmp_path / "figures.json").write_text(json.dumps(metrics_of("esc-eval", {})))
     page = page_of(tmp_path)
     assert Balanced(page).tags.count("script") == 1
     assert "words" in transcript(page, 1)
@@ -302,8 +302,8 @@ def test_the_page_needs_nothing_from_outside_and_runs_its_own_script_only(tmp_pa
 def test_half_a_surrogate_pair_is_written(tmp_path: Path) -> None:
     write_log(tmp_path, "a", "en", [])
     with next((tmp_path / "dialogues").iterdir()).open("a") as log:
-        log.write(json.dumps(said("seeker", "half \ud83d pair")) + "\n")
-    (tmp_path / "figures.json").write_text(json.dumps(figures_of("sage", {})))
+        log.write(json.dumps(utterance("seeker", "half \ud83d pair")) + "\n")
+    (tmp_path / "figures.json").write_text(json.dumps(metrics_of("sage", {})))
     assert "half ? pair" in page_of(tmp_path)
 
 
@@ -327,9 +327,9 @@ def test_sage_says_what_came_out(tmp_path: Path) -> None:
 
 def test_a_judge_that_tells_nothing_apart_is_named(tmp_path: Path) -> None:
     folder = write_esc(tmp_path / "run", 24)
-    told = json.loads((folder / "figures.json").read_text())
-    told["figures"]["all_alike"] = {"flat <b>": 0.9, "fine": 0.3}
-    (folder / "figures.json").write_text(json.dumps(told))
+    reported = json.loads((folder / "figures.json").read_text())
+    reported["figures"]["all_alike"] = {"flat <b>": 0.9, "fine": 0.3}
+    (folder / "figures.json").write_text(json.dumps(reported))
     page = page_of(folder)
     assert "flat &lt;b&gt; gave 90\u00a0% of the conversations one score in all seven dimensions." in page
     assert "fine gave" not in page
@@ -337,10 +337,10 @@ def test_a_judge_that_tells_nothing_apart_is_named(tmp_path: Path) -> None:
 
 def test_a_seeker_whom_nothing_moves_is_named(tmp_path: Path) -> None:
     folder = write_sage(tmp_path / "run", 12)
-    told = json.loads((folder / "figures.json").read_text())
-    for unmoved, named in ((0, False), (5, False), (told["figures"]["emotion"]["scored"], True)):
-        told["figures"]["unmoved"] = unmoved
-        (folder / "figures.json").write_text(json.dumps(told))
+    reported = json.loads((folder / "figures.json").read_text())
+    for unmoved, named in ((0, False), (5, False), (reported["figures"]["emotion"]["scored"], True)):
+        reported["figures"]["unmoved"] = unmoved
+        (folder / "figures.json").write_text(json.dumps(reported))
         assert ("no reply changed the seeker's emotion" in html.unescape(page_of(folder))) == named
 
 
@@ -360,11 +360,11 @@ def test_esc_eval_gives_the_average_and_each_judge(tmp_path: Path) -> None:
     assert "standard deviation" not in one
 
 
-def test_a_price_is_shown_with_its_currency(tmp_path: Path) -> None:
+def test_a_price_is_displayed_with_its_currency(tmp_path: Path) -> None:
     folder = write_sage(tmp_path / "run")
-    figures = json.loads((folder / "figures.json").read_text())
-    figures["cost"] |= {"price": 1.234, "currency": "EUR"}
-    (folder / "figures.json").write_text(json.dumps(figures))
+    metrics = json.loads((folder / "figures.json").read_text())
+    metrics["cost"] |= {"price": 1.234, "currency": "EUR"}
+    (folder / "figures.json").write_text(json.dumps(metrics))
     assert "812 seconds in all. 1.23 EUR in all." in page_of(folder)
 
 
@@ -402,17 +402,17 @@ def test_each_turn_has_its_reasoning_and_the_emotion_with_its_reasons(tmp_path: 
         "a",
         "en",
         [
-            said("seeker", "I am so tired.", extra={"emotion": 40}),
-            said(
+            utterance("seeker", "I am so tired.", extra={"emotion": 40}),
+            utterance(
                 "supporter", "Of what?", reasoning=STEPS, extra={"missing": {"emotion": "not there"}, "cut_off": True}
             ),
-            said(
+            utterance(
                 "seeker",
                 "Of this.",
                 reasoning=REASONS,
                 extra={"emotion": 50, "change": 13, "applied": 10, "reasons": REASONS},
             ),
-            said("supporter", "Tell me."),
+            utterance("supporter", "Tell me."),
             {
                 "closing": {"emotion": 47.5, "change": -2.5, "applied": -2.5, "reasons": "Too short."},
                 "outcome": {"status": "ended", "why": "turns reached"},
@@ -421,28 +421,28 @@ def test_each_turn_has_its_reasoning_and_the_emotion_with_its_reasons(tmp_path: 
     )
     row = {"scenario": "a", "repeat": 1, "language": "en", "emotions": [40, 50, 47.5], "end": None, "final": 47.5}
     write_lines(tmp_path / "scores.jsonl", [row])
-    (tmp_path / "figures.json").write_text(json.dumps(figures_of("sage", {})))
+    (tmp_path / "figures.json").write_text(json.dumps(metrics_of("sage", {})))
     page = page_of(tmp_path)
     assert "<h3>a: 47.5</h3>" in page
-    shown = transcript(page, 1)
-    assert shown.count('<summary lang="en">Reasoning</summary>') == 1  # the seeker's reasons are not shown twice
-    assert escaped(STEPS) in shown
-    assert "No emotion: not there" in shown
-    assert "Supporter, cut off" in shown
-    assert "Emotion at the start</span> <strong>40</strong>" in shown
-    assert "+10 (said +13)" in shown
-    assert shown.count(REASONS) == 1
-    assert "<strong>47.5</strong>" in shown
-    assert "−2.50" in shown
-    assert 'width:50%"' in shown
-    assert 'aria-label="Emotion: 40, 50, 47.5"' in shown
-    assert 'secrets</dt><dd dir="auto">one\ntwo</dd>' in shown
+    displayed = transcript(page, 1)
+    assert displayed.count('<summary lang="en">Reasoning</summary>') == 1  # the seeker's reasons are not shown twice
+    assert escaped(STEPS) in displayed
+    assert "No emotion: not there" in displayed
+    assert "Supporter, cut off" in displayed
+    assert "Emotion at the start</span> <strong>40</strong>" in displayed
+    assert "+10 (said +13)" in displayed
+    assert displayed.count(REASONS) == 1
+    assert "<strong>47.5</strong>" in displayed
+    assert "−2.50" in displayed
+    assert 'width:50%"' in displayed
+    assert 'aria-label="Emotion: 40, 50, 47.5"' in displayed
+    assert 'secrets</dt><dd dir="auto">one\ntwo</dd>' in displayed
 
 
 def test_repeats_and_judges_belong_to_their_conversation(tmp_path: Path) -> None:
-    write_log(tmp_path, "a", "en", [said("seeker", "the first talk")])
-    write_log(tmp_path, "a#2", "en", [said("seeker", "the second talk")])
-    write_log(tmp_path, "c", "en", [said("seeker", "a talk without a score")])
+    write_log(tmp_path, "a", "en", [utterance("seeker", "the first talk")])
+    write_log(tmp_path, "a#2", "en", [utterance("seeker", "the second talk")])
+    write_log(tmp_path, "c", "en", [utterance("seeker", "a talk without a score")])
     calls = [{"answer": "As a model I cannot", "complaint": "unparsable: no"}, {"failure": "timeout: slow"}, 3]
     outcome = {"status": "model failed", "why": "empty", "who": "seeker", "reason": "no words"}
     write_log(tmp_path, "d", "en", [{"outcome": outcome, "calls": calls}])
@@ -457,7 +457,7 @@ def test_repeats_and_judges_belong_to_their_conversation(tmp_path: Path) -> None
     write_lines(tmp_path / "scores.jsonl", rows)
     judged = {"conversation": "a", "repeat": 2, "judge": "one", "dimension": "empathy", "score": 4, "answer": "so warm"}
     write_lines(tmp_path / "judged.jsonl", [judged])
-    (tmp_path / "figures.json").write_text(json.dumps(figures_of("esc-eval", {})))
+    (tmp_path / "figures.json").write_text(json.dumps(metrics_of("esc-eval", {})))
     page = page_of(tmp_path)
     assert re.findall(r"<h3>(.*?)</h3>", page) == [
         "a, repeat 2: 87.5",
@@ -498,7 +498,7 @@ def test_two_hundred_dialogues_make_a_page_of_a_few_megabytes(tmp_path: Path, wr
 
 @pytest.mark.parametrize("put", [None, float("nan"), float("inf"), "text", [], {}])
 @pytest.mark.parametrize("write", [write_sage, write_esc])
-def test_figures_that_are_no_numbers_become_dashes(tmp_path: Path, write: Any, put: Any) -> None:
+def test_metrics_that_are_no_numbers_become_dashes(tmp_path: Path, write: Any, put: Any) -> None:
     folder = write(tmp_path / "run", 3)
     for path in (folder / "figures.json", folder / "scores.jsonl", *(folder / "dialogues").iterdir()):
         change_file(path, put, (int, float), kept=("settings", "seed"))

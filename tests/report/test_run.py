@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from compeer.report import write_report
-from compeer.report.charts import Dot, Series, dot_chart, line_chart, nice_ticks
-from compeer.report.run_metrics import conclusion, paired, share_estimate
+from compeer.report.charts import Series, dot_chart, line_chart, nice_ticks
+from compeer.report.run import conclusion, paired, share_estimate
 from compeer.report.wording import decimal, percent, signed, toml, without_folder
 from compeer.statistics import Estimate
 
@@ -32,7 +32,7 @@ TURN = (
 COLLAPSE, NEAR_CHANCE = "says the same to everything", "The judge is near chance"
 
 
-def step_figures(balanced: float) -> dict[str, float]:
+def step_metrics(balanced: float) -> dict[str, float]:
     return {
         "weighted_f1": 0.8,
         "weighted_f1_always_true": 0.5,
@@ -90,7 +90,7 @@ def healthy() -> dict[str, dict[str, Any]]:
             "judge": {
                 "records": 300,
                 "scored": 300,
-                **{step: step_figures(0.85) for step in ("history", "emotion", "strategy")},
+                **{step: step_metrics(0.85) for step in ("history", "emotion", "strategy")},
                 "response": {
                     "weighted_f1": 0.6,
                     "accuracy": 0.6,
@@ -104,11 +104,11 @@ def healthy() -> dict[str, dict[str, Any]]:
     }
 
 
-def output(record: str, total: int | None, text: str = TURN, said: str = "it wasny even my bay") -> dict[str, Any]:
+def output(record: str, total: int | None, text: str = TURN, message: str = "it wasny even my bay") -> dict[str, Any]:
     parts = dict.fromkeys(("history", "emotion", "strategy", "response"), 1) | {"format": 1}
     return {
         "record": record,
-        "said": said,
+        "said": message,
         "reference": "Go on.",
         "text": text,
         "missing": {},
@@ -117,8 +117,8 @@ def output(record: str, total: int | None, text: str = TURN, said: str = "it was
     }
 
 
-def write_run(run: Path, figures: dict[str, dict[str, Any]], outputs: dict[str, list[dict[str, Any]]]) -> Path:
-    for stage, found in figures.items():
+def write_run(run: Path, metrics: dict[str, dict[str, Any]], outputs: dict[str, list[dict[str, Any]]]) -> Path:
+    for stage, found in metrics.items():
         folder = run / stage
         folder.mkdir(parents=True)
         manifest = {
@@ -139,11 +139,11 @@ def write_run(run: Path, figures: dict[str, dict[str, Any]], outputs: dict[str, 
 
 def page_of(
     folder: Path,
-    figures: dict[str, dict[str, Any]] | None = None,
+    metrics: dict[str, dict[str, Any]] | None = None,
     outputs: dict[str, list[dict[str, Any]]] | None = None,
     recipe: dict[str, Any] = RECIPE,
 ) -> str:
-    run = write_run(folder / "run", healthy() if figures is None else figures, outputs or {})
+    run = write_run(folder / "run", healthy() if metrics is None else metrics, outputs or {})
     write_report(run, recipe, folder / "report.html")
     return (folder / "report.html").read_text(encoding="utf-8")
 
@@ -154,20 +154,20 @@ HOSTILE = "</pre></style><script>alert(1)</script> {{ 7 * 7 }} {% raw %} \" onlo
 
 
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
-    figures = healthy()
+    metrics = healthy()
     evil = "</td><script>x</script>"
-    figures["1-ser"]["dropped"] = {evil: 3}
-    figures["5-evaluate"]["supporters"][evil[:7]] = supporter(0)  # a name that is a file's name too has no slash
-    figures["5-evaluate"]["supporters"] = {
-        name.replace("/", "<i>"): found for name, found in figures["5-evaluate"]["supporters"].items()
+    metrics["1-ser"]["dropped"] = {evil: 3}
+    metrics["5-evaluate"]["supporters"][evil[:7]] = supporter(0)  # a name that is a file's name too has no slash
+    metrics["5-evaluate"]["supporters"] = {
+        name.replace("/", "<i>"): found for name, found in metrics["5-evaluate"]["supporters"].items()
     }
     rows = [
-        output("a", 3, said=HOSTILE),
+        output("a", 3, message=HOSTILE),
         output("b", 3, text=HOSTILE),
         output("c", 1, text=TURN.replace("Fury", HOSTILE)),
     ]
     rows[0]["reference"] = HOSTILE
-    page = page_of(tmp_path, figures, {"sft": rows}, RECIPE | {"name": "<script>n</script>"})
+    page = page_of(tmp_path, metrics, {"sft": rows}, RECIPE | {"name": "<script>n</script>"})
     assert "<script" not in page
     assert "<img" not in page
     assert "<i>" not in page
@@ -176,7 +176,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
 
 
 def test_half_a_surrogate_pair_is_written(tmp_path: Path) -> None:
-    assert "half ? pair" in page_of(tmp_path, outputs={"sft": [output("a", 1, said="half \ud83d pair")]})
+    assert "half ? pair" in page_of(tmp_path, outputs={"sft": [output("a", 1, message="half \ud83d pair")]})
 
 
 def test_the_page_needs_nothing_from_outside(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def broken(value: Any, put: Any) -> Any:
 
 
 @pytest.mark.parametrize("put", [None, float("nan"), float("inf"), "text", [], {}])
-def test_figures_that_are_no_numbers_become_dashes(tmp_path: Path, put: Any) -> None:
+def test_metrics_that_are_no_numbers_become_dashes(tmp_path: Path, put: Any) -> None:
     rows = {"sft": [broken(output("a", 3), put)], "grpo": [output("a", None)]}
     page = page_of(tmp_path, broken(healthy(), put), rows)
     assert not re.search(r"\b(nan|NaN|inf|None)\b", re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL))
@@ -271,16 +271,16 @@ def test_a_healthy_run_gets_no_warning(tmp_path: Path) -> None:
 
 
 def test_a_collapsed_judge_is_named(tmp_path: Path) -> None:
-    figures = healthy()
-    figures["5-evaluate"]["judge_says_the_same_to_all"] = ["emotion", "response"]
-    assert f"{COLLAPSE}: Emotion and Response." in page_of(tmp_path, figures)
+    metrics = healthy()
+    metrics["5-evaluate"]["judge_says_the_same_to_all"] = ["emotion", "response"]
+    assert f"{COLLAPSE}: Emotion and Response." in page_of(tmp_path, metrics)
 
 
 @pytest.mark.parametrize(("balanced", "warned"), [(0.59, True), (0.61, False)])
 def test_a_judge_near_chance_is_named(tmp_path: Path, balanced: float, warned: bool) -> None:
-    figures = healthy()
-    figures["5-evaluate"]["judge"]["strategy"] = step_figures(balanced)
-    assert (f"{NEAR_CHANCE}: Strategy" in page_of(tmp_path, figures)) == warned
+    metrics = healthy()
+    metrics["5-evaluate"]["judge"]["strategy"] = step_metrics(balanced)
+    assert (f"{NEAR_CHANCE}: Strategy" in page_of(tmp_path, metrics)) == warned
 
 
 @pytest.mark.parametrize(
@@ -293,19 +293,19 @@ def test_a_judge_near_chance_is_named(tmp_path: Path, balanced: float, warned: b
     ],
 )
 def test_weak_training_by_reward_is_named(tmp_path: Path, stage: str, key: str, value: Any, words: str) -> None:
-    figures = healthy()
-    figures[stage][key] = value
-    assert words in page_of(tmp_path, figures)
+    metrics = healthy()
+    metrics[stage][key] = value
+    assert words in page_of(tmp_path, metrics)
     assert words not in page_of_complete(tmp_path / "whole")
 
 
 def test_few_outputs_and_wide_intervals_are_named(tmp_path: Path) -> None:
-    figures = healthy()
-    sft = figures["5-evaluate"]["supporters"]["sft"]
+    metrics = healthy()
+    sft = metrics["5-evaluate"]["supporters"]["sft"]
     sft["decisions"]["outputs"] = 12
     sft["reward"]["low"] = -2.0
     sft["failures"] = ["a: no answer"]
-    page = page_of(tmp_path, figures)
+    page = page_of(tmp_path, metrics)
     assert "Few histories: 12 outputs" in page
     assert "SFT&#39;s score (3.3 points wide)" in page
     assert "SFT: no output for 1 history." in page
@@ -328,13 +328,13 @@ def test_a_difference_within_chance_is_called_so(tmp_path: Path) -> None:
 
 def test_without_outputs_intervals_are_compared(tmp_path: Path) -> None:
     assert "the intervals do not overlap" in page_of(tmp_path)
-    figures = healthy()
-    figures["5-evaluate"]["supporters"]["grpo"] = supporter(1.2)
+    metrics = healthy()
+    metrics["5-evaluate"]["supporters"]["grpo"] = supporter(1.2)
     (tmp_path / "near").mkdir()
-    assert "the intervals overlap: the difference is within what chance gives" in page_of(tmp_path / "near", figures)
+    assert "the intervals overlap: the difference is within what chance gives" in page_of(tmp_path / "near", metrics)
 
 
-def test_what_could_not_be_read_is_shown_as_it_came(tmp_path: Path) -> None:
+def test_what_could_not_be_read_is_displayed_as_it_came(tmp_path: Path) -> None:
     cut = output("b", -5, text="Once upon\n" + TURN.replace("[Question]", "[Sing]"))
     cut["missing"] = {"response": "cut off before the output ended"}
     cut["parts"]["strategy"] = -1
@@ -349,8 +349,8 @@ def test_what_could_not_be_read_is_shown_as_it_came(tmp_path: Path) -> None:
 
 
 def test_the_judges_verdicts_stand_beside_each_part_and_the_chosen_output_beside_the_others(tmp_path: Path) -> None:
-    figures = healthy()
-    figures["5-evaluate"]["supporters"]["best-of-4"] = supporter(3.0)
+    metrics = healthy()
+    metrics["5-evaluate"]["supporters"]["best-of-4"] = supporter(3.0)
     row = output("a", 1) | {"before": [{"speaker": "supporter", "text": "Tell me more."}]}
     row["parts"] |= {"emotion": -1, "response": -1}
     compared = {"candidate": 0.1, "reference": 0.62, "both": 0.2, "neither": 0.08}
@@ -359,24 +359,29 @@ def test_the_judges_verdicts_stand_beside_each_part_and_the_chosen_output_beside
     copied["parts"]["response"] = -1
     copied["chances"] = {"response": compared, "void": "the response repeats the history"}
     prose = output("b", -5, text="Dear friend,") | {"parts": {}}
-    page = page_of(tmp_path, figures, {"sft": [row, prose], "grpo": [copied], "best-of-4": [row]})
-    said = page.split('id="said"')[1].split('id="not-shown"')[0].replace("\u00a0", " ")
-    assert re.findall(r"<h4>(.*?) <span>", said) == ["SFT", "GRPO", "Best of 4", "SFT"]
-    assert said.count("</span> True, 93 %<") == said.count("</span> False, 70 %<") == said.count("> worse, 62 %<") == 2
-    assert said.count("</span> True</span>") == 2 + 3  # no probability is known of these
-    assert "counts for nothing: the response repeats the history" in said
-    assert "Tell me more." in said
-    assert said.count("<details open>") == 1  # of the one in which nothing could be read
+    page = page_of(tmp_path, metrics, {"sft": [row, prose], "grpo": [copied], "best-of-4": [row]})
+    section = page.split('id="said"')[1].split('id="not-shown"')[0].replace("\u00a0", " ")
+    assert re.findall(r"<h4>(.*?) <span>", section) == ["SFT", "GRPO", "Best of 4", "SFT"]
+    assert (
+        section.count("</span> True, 93 %<")
+        == section.count("</span> False, 70 %<")
+        == section.count("> worse, 62 %<")
+        == 2
+    )
+    assert section.count("</span> True</span>") == 2 + 3  # no probability is known of these
+    assert "counts for nothing: the response repeats the history" in section
+    assert "Tell me more." in section
+    assert section.count("<details open>") == 1  # of the one in which nothing could be read
     assert "The judge also chose the best outputs." in page
     assert "The judge also chose the best outputs." not in page_of_complete(tmp_path / "whole")
 
 
 def test_models_that_were_taken_as_they_are_are_said_to_be(tmp_path: Path) -> None:
-    figures, recipe = healthy(), copy.deepcopy(RECIPE)
+    metrics, recipe = healthy(), copy.deepcopy(RECIPE)
     for stage, part, model in (("2-judge", "judge", "judge"), ("3-sft", "sft", "supporter")):
-        figures[stage]["steps"] = 0
+        metrics[stage]["steps"] = 0
         recipe[part] |= {"model": model, "steps": 0}
-    page = page_of(tmp_path, figures, recipe=recipe)
+    page = page_of(tmp_path, metrics, recipe=recipe)
     assert "Judge and supporter start as those that come with the package, trained on a larger corpus before." in page
     assert "The judge is not trained further. The supporter is not fine-tuned further (SFT), but learns by" in page
     assert page.count("It was not trained here") == 2
@@ -384,8 +389,8 @@ def test_models_that_were_taken_as_they_are_are_said_to_be(tmp_path: Path) -> No
     assert "Loss (lower is better)" in page_of_complete(tmp_path / "whole")
 
 
-def test_at_most_five_histories_are_shown(tmp_path: Path) -> None:
-    page = page_of(tmp_path, outputs={"sft": [output(str(i), 1, said=f"words {i}.") for i in range(9)]})
+def test_at_most_five_histories_are_displayed(tmp_path: Path) -> None:
+    page = page_of(tmp_path, outputs={"sft": [output(str(i), 1, message=f"words {i}.") for i in range(9)]})
     assert re.findall(r"words (\d)\.", page) == list("01234")
 
 
@@ -438,8 +443,14 @@ def test_curves_of_any_length(count: int) -> None:
     assert "<b>" not in chart
 
 
-def test_a_dot_without_figures_is_left_out() -> None:
-    chart = dot_chart("key", "Title", [Dot("known", 0.5, 0.4, 0.6), Dot("not", None)], (0, 1), ("chance", None))
+def test_a_dot_without_values_is_left_out() -> None:
+    chart = dot_chart(
+        "key",
+        "Title",
+        [("known", Estimate(value=0.5, low=0.4, high=0.6)), ("not", Estimate(value=None))],
+        (0, 1),
+        ("chance", None),
+    )
     assert chart.count("<circle") == 1
     assert chart.count('class="interval"') == 1
     assert 'class="mark"' not in chart

@@ -2,11 +2,9 @@
 
 A person's session is kept by a cookie that scripts cannot read and other sites cannot send; a change must also carry a
 token that only our own page knows. A program sends its token in a header, which no page elsewhere can make a browser
-do. A second cookie, bound to the password, only tells a browser that was in before from strangers who guess.
-
-Wrong guesses are counted for the address they come from, which is then refused for some seconds, and for the account,
-which is never refused: after too many wrong guesses people wait in a short line for it, one seat an address. A browser
-that knows the account has a count of its own. Few guesses are checked at a time, since each takes much memory.
+do. Wrong guesses are counted for the address they come from, which is then refused for some seconds, and for the
+account, which is never refused: people wait in a short line for it, one seat an address. A browser that was in before,
+as a second cookie proves, has a count of its own. Few guesses are checked at a time, since each takes much memory.
 """
 
 import hmac
@@ -225,9 +223,8 @@ class Access:
         return LARGEST_IMPORT if "admin" in found.roles else LARGEST_BODY
 
 
-async def _access(request: Request) -> Access:  # what only looks something up needs no thread of its own
-    found: Access = request.app.state.access
-    return found
+async def _access(request: Request) -> Any:  # what only looks something up needs no thread of its own
+    return request.app.state.access
 
 
 AccessHere = Annotated[Access, Depends(_access)]

@@ -8,8 +8,6 @@ import math
 import mimetypes
 import shutil
 import tempfile
-import tomllib
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +18,6 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from compeer import __version__
 from compeer.annotate import forms, labels, people, projects, results
 from compeer.annotate.access import Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
 from compeer.annotate.forms import ItemNumber, Number, WhichProject, WorkbenchSettings
@@ -29,10 +26,11 @@ from compeer.annotate.projects import Guidelines, ProjectSettings, project_by_nu
 from compeer.annotate.queue import next_task, next_task_anywhere, progress, today
 from compeer.annotate.store import Refused, Store
 from compeer.errors import InputError
-from compeer.web.application import Files, Health, application, refusals
+from compeer.io import table
+from compeer.web.application import application, page_files, refusals
 from compeer.web.errors import Refusal, from_input_error, refusal
 
-_TABLE: dict[str, Any] = tomllib.loads(files("compeer.annotate").joinpath("api.toml").read_text("utf-8"))
+_TABLE = table("annotate/api")
 PAGES = {"/": "annotate.html", "/login": "login.html", "/join": "login.html", "/admin": "admin.html"}
 ROWS_A_PAGE = 25
 
@@ -264,22 +262,15 @@ def workbench_app(store: Store, settings: WorkbenchSettings) -> FastAPI:
     door: dict[str, Any] = {"hosts": settings.hosts, "rate": settings.rate, "longest_body": access.longest_body}
     templates = Environment(loader=PackageLoader("compeer.annotate", "pages"), autoescape=True)
     pages = {path: templates.get_template(name).render() for path, name in PAGES.items()}
-    app = application(
-        _TABLE["title"], _TABLE["description"], Files(workbench="compeer.annotate"), pages, _secure, store.close, **door
-    )
+    title, about, schemes = (_TABLE[name] for name in ("title", "description", "security"))
+    static = page_files(workbench="compeer.annotate")
+    app = application(title, about, static, pages, schemes, _needed, check=store.length, close=store.close, **door)
     app.state.access, app.state.media = access, settings.media
     app.add_exception_handler(InputError, _answer_input_error)
     app.add_exception_handler(OperationalError, _answer_out_of_reach)
     app.add_exception_handler(NoConnection, _answer_out_of_reach)
     for router in (sign_in, api):
         app.include_router(router, prefix="/api", responses=_REFUSALS)
-
-    @app.get("/healthz", tags=["operation"], responses=refusals(421, 503))
-    def health() -> Health:
-        """Whether the server takes requests, and reaches its store."""
-        store.length()
-        return Health(version=__version__)
-
     return app
 
 
@@ -293,11 +284,8 @@ async def _answer_out_of_reach(_: Request, _error: Exception) -> JSONResponse:
     return refusal("out_of_reach", 5).response()
 
 
-def _secure(found: dict[str, Any]) -> None:
-    """Adds to the description which routes need a session or a token."""
-    found["components"]["securitySchemes"] = _TABLE["security"]
-    for name, path in found["paths"].items():
-        for method, operation in path.items():
-            if name not in ("/api/login", "/api/join", "/healthz"):
-                needed = ("session",) if method == "get" else ("session", "csrf")
-                operation["security"] = [{one: [] for one in needed}, {"token": []}]
+def _needed(path: str, method: str) -> tuple[str, ...]:
+    """The ways to be let in to a route: a session or a token."""
+    if path in ("/api/login", "/api/join", "/healthz"):
+        return ()
+    return "session" if method == "get" else "session csrf", "token"

@@ -1,7 +1,7 @@
 """Copies of a store, and the proof that a store is whole.
 
 A backup is an SQLite file, whatever the database: one moment of it, checked before it gets its name. It is a store
-itself, or fills an empty one. `verify` follows the chain of events, looks up their texts, and rebuilds all tables.
+itself, or fills an empty one. `verify` follows the chain of events, finds their texts, and rebuilds all tables.
 """
 
 import json

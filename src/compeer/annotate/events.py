@@ -1,7 +1,7 @@
 """What each kind of event does to the tables. The same code runs when something happens and when all is rebuilt.
 
 Nothing here reads the clock, samples at random or refuses: that comes before something becomes an event. An item's
-*stage* follows from its labels and leases alone: fresh (nobody is on it), half (one person is), full (two are, until
+*stage* follows from its labels and leases only: fresh (nobody is on it), half (one person is), full (two are, until
 both labels are frozen), adjudicate (two labels that differ), adjudicating, closed; or training, gold, flagged, dropped,
 deleted. Items that wait stand in *lanes*, one for each stage, language, crisis mark and set of people already on them.
 """

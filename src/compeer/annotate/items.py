@@ -20,17 +20,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from sqlalchemy import Connection, Row, select
 
 from compeer.annotate.people import Person, admin_writes
-from compeer.annotate.projects import (
-    QUESTIONS,
-    RESPONSES,
-    LabelQuestion,
-    Project,
-    TaskKind,
-    asked,
-    disputed,
-    kept_answers,
-    positional_answers,
-)
+from compeer.annotate.projects import QUESTIONS, RESPONSES, LabelQuestion, Project, TaskKind, by_position, kept_answers
 from compeer.annotate.schema import ITEMS, LABELS, TEXTS, all_rows
 from compeer.annotate.store import Refused, Store, canonical, needed_row, text_of
 from compeer.dialogue import Utterance
@@ -244,7 +234,7 @@ class OwnAnswers(OtherLabel):
 
 
 class Task(OwnAnswers):
-    """An item in front of one person. A gold item looks like any other."""
+    """An item in front of one person. A gold item has the form of any other."""
 
     task: TaskKind
     language: str
@@ -265,7 +255,7 @@ def own_answers(connection: Connection, seat: Row[Any], now: int) -> dict[str, A
         "item": seat.item,
         "project": seat.project,
         "kind": "first" if seat.role == "gold" else seat.role,
-        "answers": positional_answers((seat.draft or {}) if held else seat.answers, seat.shown),
+        "answers": by_position((seat.draft or {}) if held else seat.answers, seat.shown),
         "note": None if held else text_of(connection, seat.remark),
         "changeable": held or now < (seat.until or 0),  # anything but time would reveal what others have answered
     }
@@ -276,7 +266,7 @@ def task_of(connection: Connection, project: Project, seat: Row[Any], now: int) 
     row = needed_row(connection, ITEMS, "item", id=seat.item)
     content = json.loads(text_of(connection, row.content) or "{}")
     others = [
-        OtherLabel(answers=positional_answers(label.answers, seat.shown), note=text_of(connection, label.remark))
+        OtherLabel(answers=by_position(label.answers, seat.shown), note=text_of(connection, label.remark))
         for label in (_first_labels(connection, seat.item) if seat.role == "adjudication" else ())
     ]
     random.Random(f"{seat.item}/{seat.person}").shuffle(others)
@@ -287,7 +277,7 @@ def task_of(connection: Connection, project: Project, seat: Row[Any], now: int) 
         crisis=row.crisis,
         expires=seat._mapping.get("expires", 0),
         guidelines=project.guideline,
-        questions=[asked(question) for question in questions_of(connection, project.task, seat.item, seat.role)],
+        questions=[question.asked() for question in questions_of(connection, project.task, seat.item, seat.role)],
         others=others,
         labelled="draft" not in seat._fields,
         **view(project.task, seat.item, content, seat.shown),
@@ -299,7 +289,7 @@ def questions_of(connection: Connection, task: TaskKind, item: int, role: str) -
     if role != "adjudication":
         return QUESTIONS[task]
     one, other = (label.answers for label in _first_labels(connection, item))
-    return tuple(question for question in QUESTIONS[task] if question.name in disputed(one, other))
+    return tuple(question for question in QUESTIONS[task] if one.get(question.name) != other.get(question.name))
 
 
 def _first_labels(connection: Connection, item: int) -> Sequence[Row[Any]]:

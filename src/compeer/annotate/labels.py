@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, select
 
 from compeer.annotate.items import OwnAnswers, Task, own_answers, questions_of, task_of
 from compeer.annotate.people import Person, admin_writes, person_by_id, require
-from compeer.annotate.projects import kept_answers, positional_answers, project_by_id
+from compeer.annotate.projects import by_position, kept_answers, project_by_id
 from compeer.annotate.queue import given_as
 from compeer.annotate.schema import ITEMS, LABELS, LEASES, PASSES, PEOPLE, one_row
 from compeer.annotate.store import Refused, Store, needed_row, text_of
@@ -65,7 +65,7 @@ def submit(
             if remark:
                 body["remark"] = writing.keep(remark, item=item, person=me.id)
             writing.record("labelled", body, item=item, erased=erased)
-    return positional_answers(row.answers, order) if role == "training" else None
+    return by_position(row.answers, order) if role == "training" else None
 
 
 def save_draft(store: Store, person: Person, item: int, answers: Mapping[str, Any]) -> int:

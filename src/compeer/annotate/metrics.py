@@ -1,7 +1,7 @@
 """The metrics of a project as it stands: agreement, drift from gold, label balance, pace, and what is left.
 
-Agreement is of first labels only, those given without seeing another's, once both are frozen. An item's week is that of
-its second label. Names do not occur, only pseudonyms.
+Agreement is of first labels only, those given without knowing another's, once both are frozen. An item's week is that
+of its second label. Names do not occur, only pseudonyms.
 """
 
 import itertools
@@ -32,7 +32,7 @@ class LabelledItem:
 
     @property
     def firsts(self) -> tuple[Row[Any], ...]:
-        """The labels of those who judged without seeing another's."""
+        """The labels of those who judged without knowing another's."""
         return tuple(label for label in self.labels if label.role == "first")
 
     @property

@@ -8,8 +8,8 @@ the response itself. A label keeps the version of the guidelines it was given by
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 from pydantic import Field
 from sqlalchemy import Connection, select
@@ -39,6 +39,10 @@ class LabelQuestion:
     values: tuple[Answer, ...]
     ordered: bool = False
 
+    def asked(self) -> Self:
+        """The question as annotators get it: a preference goes by position."""
+        return replace(self, values=(*POSITIONS, "both", "neither")) if self.name == PREFERENCE else self
+
 
 RESPONSES: dict[TaskKind, tuple[str, ...]] = {
     "steps": ("candidate", "reference"),
@@ -56,16 +60,11 @@ QUESTIONS: dict[TaskKind, tuple[LabelQuestion, ...]] = {
 }
 
 
-def asked(question: LabelQuestion) -> LabelQuestion:
-    """A question as annotators get it: a preference goes by position."""
-    return question if question.name != PREFERENCE else LabelQuestion(PREFERENCE, (*POSITIONS, "both", "neither"))
-
-
 def kept_answers(
     task: TaskKind, given: Mapping[str, Any], order: Sequence[str], wanted: Sequence[str] | None = None
 ) -> dict[str, Answer]:
     """The answers as they are kept; `wanted` are the questions that must be answered, without it any may be."""
-    questions = {question.name: asked(question) for question in QUESTIONS[task]}
+    questions = {question.name: question.asked() for question in QUESTIONS[task]}
     names = dict(zip(POSITIONS, order, strict=False))
     kept: dict[str, Answer] = {}
     for name, value in given.items():
@@ -82,7 +81,7 @@ def kept_answers(
     return {name: answer for name, answer in kept.items() if wanted is None or name in wanted}
 
 
-def positional_answers(kept: Answers, order: Sequence[str]) -> dict[str, Answer]:
+def by_position(kept: Answers, order: Sequence[str]) -> dict[str, Answer]:
     """Kept answers for someone who gets the responses in this order."""
     positions = dict(zip(order, POSITIONS, strict=False))
     return {name: positions.get(str(value), value) if name == PREFERENCE else value for name, value in kept.items()}
@@ -95,11 +94,6 @@ def consensus(labels: Sequence[Answers], questions: Iterable[str]) -> dict[str, 
         return next((answer for index, answer in enumerate(answers) if answer in answers[index + 1 :]), None)
 
     return {question: of([label[question] for label in labels if question in label]) for question in questions}
-
-
-def disputed(first: Answers, second: Answers) -> tuple[str, ...]:
-    """The questions on which two labels differ, which a third person is asked."""
-    return tuple(name for name in first if name in second and first[name] != second[name])
 
 
 class ProjectSettings(Frozen):

@@ -4,7 +4,7 @@ A person gets the item they already hold, else a new one: training first, then w
 adjudicators who gave neither label), now and then a gold item, then whatever has the highest priority. Of equal
 priority, an item that somebody has begun comes before a fresh one, unless the two already share more items than others
 do, so that agreement is known for each pair. Nobody gets an item twice, in a language they do not speak, or one they
-passed. The cost is a look at the first item of each lane (see `events.py`).
+passed. The cost is a query for the first item of each lane (see `events.py`).
 """
 
 import json
@@ -12,7 +12,7 @@ import random
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sqlalchemy import Connection, Row, Select, and_, bindparam, exists, func, or_, select
 
@@ -24,7 +24,7 @@ from compeer.annotate.schema import DAYS, EVENTS, ITEMS, LABELS, LANES, LEASES, 
 from compeer.annotate.store import Store, Writing, needed_row
 
 UNEVEN = 1  # items that one pair may share more than another before a fresh item is begun instead
-Reason = Literal["done", "waiting", "daily cap", "no language", "no project"]  # why there is nothing to do now
+Reason = Literal["daily cap", "waiting", "no language", "done", "no project"]  # to do nothing now, the best one first
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,11 @@ def next_task_anywhere(store: Store, person: Person) -> Task | Reason:
         if isinstance(found, Task):
             return found
         reasons.append(found)
-    known: tuple[Reason, ...] = ("daily cap", "waiting", "no language", "done")
-    return next((reason for reason in known if reason in reasons), "no project")
+    return min(reasons, key=get_args(Reason).index, default="no project")
 
 
 def freeze_all(store: Store) -> None:
-    """Freezes all labels whose time for corrections is over, for whoever looks at what the labels lead to."""
+    """Freezes all labels whose time for corrections is over, for whoever needs what the labels lead to."""
     with store.read() as connection:
         due = connection.execute(_DUE, {"now": store.now(), "limit": 1}).first()
     if due:

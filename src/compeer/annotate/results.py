@@ -77,7 +77,7 @@ def disagreements(store: Store, project: int, question: str, actor: Person | Non
         items = labelled_items(connection, ITEMS.c.project == project)
     found: list[dict[str, Any]] = []
     for item in items:
-        # Who could look at another's label before giving or changing their own would not judge blindly.
+        # Who could read another's label before giving or changing their own would not judge blindly.
         if actor is not None and actor.works and item.row.stage != "closed":
             continue
         if item.is_doubled and len({label.answers.get(question) for label in item.firsts}) == 2:

@@ -8,13 +8,13 @@ rebuilt. Times are milliseconds since 1970.
 """
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from importlib.resources import files
 from typing import Any
 
 import sqlalchemy as sa
+
+from compeer.io import table
 
 METADATA = sa.MetaData()
 
@@ -38,12 +38,9 @@ class _Encoded(sa.TypeDecorator[Any]):
             return value
 
 
-Json = _Encoded(partial(json.dumps, sort_keys=True), json.loads)
-WordList = _Encoded(",".join, lambda text: tuple(text.split(",")))
-
-
 _KINDS: dict[str, Any] = {"long": sa.BigInteger, "int": sa.Integer, "bool": sa.Boolean, "text": sa.Text}
-_KINDS |= {"json": Json, "words": WordList}
+_KINDS["json"] = _Encoded(partial(json.dumps, sort_keys=True), json.loads)
+_KINDS["words"] = _Encoded(",".join, lambda text: tuple(text.split(",")))
 
 
 def _column(name: str, described: str) -> sa.Column[Any]:
@@ -55,7 +52,7 @@ def _column(name: str, described: str) -> sa.Column[Any]:
 
 _TABLES = tuple(
     sa.Table(name, METADATA, *map(_column, columns.keys(), columns.values()))
-    for name, columns in tomllib.loads(files("compeer.annotate").joinpath("schema.toml").read_text("utf-8")).items()
+    for name, columns in table("annotate/schema").items()
 )
 EVENTS, HEAD, TEXTS, SESSIONS, *_ = _TABLES
 KEPT, STATE = _TABLES[:3], _TABLES[4:]  # the tables that cannot be rebuilt, and those that the events lead to

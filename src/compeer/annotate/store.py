@@ -2,7 +2,7 @@
 
 A `Writing` is one transaction. It holds the end of the chain from its first statement to its commit, so writers come
 one after another: what a writer reads is still true when it writes. Only its owner may read a store, its journals, its
-backups and what is exported: they hold what people said in distress.
+backups and what is exported: they hold what people wrote in distress.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def create_store(name: str, clock: Callable[[], float] = time.time) -> Store:
     return Store(engine, clock)
 
 
-def open_store(name: str, clock: Callable[[], float] = time.time) -> Store:
+def open_store(name: str) -> Store:
     """Opens a store that is there; another schema than this version's is refused."""
     do = f"Make one: compeer annotate init {name}"
     if (file := _file_of(name)) and not file.is_file():
@@ -212,7 +212,7 @@ def open_store(name: str, clock: Callable[[], float] = time.time) -> Store:
         found = connection.execute(select(VERSION)).scalar()
     if found != REVISION:
         raise _of_another_version(name, found)
-    return Store(engine, clock)
+    return Store(engine)
 
 
 def _of_another_version(name: str, found: str | None) -> InputError:

@@ -82,12 +82,12 @@ class Keeper:
 
 @dataclass
 class OpenTurn:
-    """A turn under way: what is asked for, the answer so far, and the events that the task puts out."""
+    """A turn under way: what is asked for, the answer so far, the task's events, and None if the client has left."""
 
     request: TurnRequest
     sent: SentHistory
     answer: AnswerBuilder
-    events: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)
+    events: asyncio.Queue[Event | Exception | None] = field(default_factory=asyncio.Queue)
     task: asyncio.Task[None] = field(init=False)
 
 
@@ -103,18 +103,15 @@ class Chats:
         """The answer in one piece; None if the client left before. A `refusal` is raised unless the guard answers."""
         turn = self._start(body, refusal)
         gone = asyncio.ensure_future(_gone(client))
+        gone.add_done_callback(lambda _: turn.events.put_nowait(None))
         try:
-            while True:
-                event = asyncio.ensure_future(turn.events.get())
-                await asyncio.wait({event, gone}, return_when=asyncio.FIRST_COMPLETED)
-                if not event.done():
-                    event.cancel()
-                    return None
-                found = _checked(event.result())
+            while (event := await turn.events.get()) is not None:
+                found = _checked(event)
                 for _ in turn.answer.chunks(found):
                     pass
                 if isinstance(found, TurnDone):
                     return turn.answer.answer(found)
+            return None
         finally:
             gone.cancel()
             turn.task.cancel()
@@ -232,8 +229,9 @@ class Chats:
                 _log.error("a turn could not be kept: %s", error.strerror)
 
 
-def _checked(event: Event | Exception) -> Event:
+def _checked(event: Event | Exception | None) -> Event:
     """The event, unless it is an error: then that is raised as a refusal."""
+    assert event is not None, "only a whole answer waits for its client"
     match event:
         case Refusal():
             raise event

@@ -9,14 +9,12 @@ import time
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from compeer import __version__
 from compeer.chat.api import Chats, Judging, Keeper
 from compeer.chat.conversation import GuardedSupporter
 from compeer.chat.history import LARGEST_IMAGE, MOST_IMAGES, readable_request, refused
@@ -26,7 +24,7 @@ from compeer.chat.scoring import register_scoring
 from compeer.io import Frozen
 from compeer.policy.control import VALUES
 from compeer.reward.score import Judge
-from compeer.web.application import Files, Health, application, refusals
+from compeer.web.application import application, page_files, refusals
 from compeer.web.errors import Refusal, from_invalid
 
 CHAT = "/v1/chat/completions"
@@ -58,7 +56,7 @@ def create_app(
 ) -> FastAPI:
     """The application around a supporter; at its end the supporter is closed, and then `on_close` is called."""
     settings = settings or ServeSettings()
-    metrics, files, started = Metrics(), Files(), int(time.time())
+    metrics, static, started = Metrics(), page_files(), int(time.time())
     model = settings.name or supporter.name
     chats = Chats(supporter, model, metrics, Keeper(settings.keep) if settings.keep else None)
     judging = Judging(judge, metrics)
@@ -71,10 +69,12 @@ def create_app(
     app = application(
         "compeer",
         TEXT.strip(),
-        files,
-        {"/": files.text("chat.html")},
-        describe_key if settings.keys else lambda found: None,
-        close,
+        static,
+        {"/": static["chat.html"].decode()},
+        {"key": {"type": "http", "scheme": "bearer"}} if settings.keys else {},
+        lambda path, _: ["key"] if settings.keys and (path.startswith("/v1/") or path == "/metrics") else [],
+        check=lambda: None,
+        close=close,
         on_response=lambda route, status: metrics.add("compeer_requests_total", route=route, status=str(status)),
         longest_body=settings.longest_body or LONGEST_BODY,
         **settings.model_dump(include={"keys", "hosts", "rate"}),
@@ -131,23 +131,9 @@ def create_app(
             raise refused("model_not_found", status=404, model=model)
         return card
 
-    @app.get("/healthz", tags=["operation"])
-    async def health() -> Health:
-        """Whether the server takes requests."""
-        return Health(version=__version__)
-
     @app.get("/metrics", response_class=PlainTextResponse, responses=outside, tags=["operation"])
     async def counts() -> Response:
         """Counts in Prometheus' text format, without any dialogue's text."""
         return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return app
-
-
-def describe_key(found: dict[str, Any]) -> None:
-    """Adds to the application's description which routes need a key."""
-    found["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    for name, path in found["paths"].items():
-        if name.startswith("/v1/") or name == "/metrics":
-            for operation in path.values():
-                operation["security"] = [{"key": []}]

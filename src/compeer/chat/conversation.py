@@ -3,7 +3,7 @@
 A turn enters the guard, then the writer, then the guard again. Before: in a crisis the writer is not asked at all.
 After: the output is checked as it is written, the steps one by one and the response sentence by sentence. A response
 that breaks a rule is withdrawn and written again from the same steps, and replaced where that does not help. So is one
-that begins as an earlier one did, though the last attempt is shown whatever it says.
+that begins as an earlier one did, though the last attempt counts whatever it holds.
 """
 
 import asyncio
@@ -183,7 +183,7 @@ class GuardedSupporter:
     async def _best(
         self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]
     ) -> AsyncGenerator[Event, None]:
-        """Several outputs, and of those that may be shown the one that the judge puts first."""
+        """Several outputs, and of those that may be displayed the one that the judge puts first."""
         assert self._judge is not None
         written = await asyncio.gather(*(self._whole(request, number) for number in range(1, request.best_of + 1)))
         outputs = [parsed for parsed, _, _ in written]
@@ -201,7 +201,7 @@ class GuardedSupporter:
                 yield candidate
         turn = replace(turn, attempts=request.best_of)
         chosen = next((one.turn for one in found if one.place == 1), None)
-        if chosen is None:  # no verdict: the first that may be shown
+        if chosen is None:  # no verdict: the first that may be displayed
             chosen = next((output.turn for output, good in zip(outputs, allowed, strict=True) if good), None)
         if chosen is None:
             final = self._replaced(CheckedReply(self._gate(messages)), turn, messages)
@@ -248,7 +248,7 @@ class GuardedSupporter:
         return self._guard.after_gate(reply.gate, reply.text, turn, messages)
 
     def _replaced(self, reply: CheckedReply, turn: GuardedTurn, messages: Sequence[str]) -> GuardedTurn:
-        """The turn with a safe reply in the place of what could not be written or shown, steps included."""
+        """The turn with a safe reply in the place of what could not be written or displayed, steps included."""
         if self._guard is None or reply.gate is None:
             replies = Replies(language_of(messages), load_resources(), None)
             return replace(turn, reply=replies.safe("general", len(messages)), replaced=NO_REPLY)
@@ -258,7 +258,7 @@ class GuardedSupporter:
 async def ranked_candidates(
     judge: Judge, request: TurnRequest, outputs: Sequence[ParsedTurn], allowed: Sequence[bool]
 ) -> list[JudgedCandidate]:
-    """The outputs with their places and verdicts, in the order they were written; what is not allowed has no place."""
+    """The outputs with their ranks and verdicts, in the order they were written; what is not allowed has no rank."""
     numbers = [number for number, good in enumerate(allowed) if good]
     ranking = await arank(judge, request.history, [outputs[number] for number in numbers], seed=request.seed)
     found = []
@@ -272,7 +272,7 @@ async def ranked_candidates(
 
 
 def ranked_score(ranked: Ranked, threshold: float) -> Score | None:
-    """A place in a ranking as a score, if any: +1 for a step more likely right or a response that wins half."""
+    """A rank as a score, if any: +1 for a step more likely right or a response that wins half."""
     if ranked.score is None:
         return None
     steps: dict[Part, Sign] = {part: 1 if one >= threshold else -1 for part, one in ranked.steps.items()}
@@ -292,7 +292,7 @@ def _not_as_asked(control: Control, turn: SupportTurn) -> tuple[str, ...]:
 
 
 def visible(utterances: int, longest: int | None) -> int:
-    """How many of a conversation's last utterances the writer sees: at most `longest`.
+    """How many of a conversation's last utterances the writer reads: at most `longest`.
 
     The first one moves on by a third of them at a time. In between a prompt goes on from the one before, of which an
     engine has the beginning computed already.

@@ -1,26 +1,19 @@
 """What a chat request holds: a history of seeker and supporter, images, and the guard's memory of the conversation.
 
-Messages of other roles (a system prompt, a tool's answer) are ignored, since the supporter has a prompt of its own; so
-is reasoning that a client sends back. Nobody is refused for sending too much as long as there is text, for the guard
-must read it: what is too much, or is no image, is dropped, the oldest first, and named.
-
-Only data URLs are taken as images: the server fetches nothing. An image is decoded, shrunk and written again, so that
-whatever else its file held, such as where it was taken, stays behind.
-
-The guard's memory is a string that the client keeps. It is encoded, not signed: whoever changes it changes only what
-the guard remembers of their own conversation, and danger is found in the messages, never in the state.
+Nobody is refused for sending too much as long as there is text, for the guard must read it: what is too much, or is no
+image, is dropped, the oldest first, and named. An image is decoded, shrunk and written again, so that whatever else its
+file held, such as where it was taken, stays behind. The guard's memory is encoded, not signed: whoever changes it
+changes only what the guard remembers of their own conversation, and danger is found in the messages, never in it.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-import tomllib
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 
@@ -28,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from compeer.chat.schemas import LONGEST_HISTORY, LONGEST_STATE, MOST_MESSAGES, ChatMessage, ChatRequest, TextPart
 from compeer.dialogue import Media, Speaker, Utterance
+from compeer.io import table
 from compeer.safety.guard import GuardState
 from compeer.web.errors import Refusal, readable
 
@@ -40,7 +34,7 @@ _DATA_URL = re.compile(r"data:image/[a-z.+-]{1,20};base64,", re.IGNORECASE)
 SPEAKERS: dict[str, Speaker] = {"user": "seeker", "assistant": "supporter"}
 _MOST_ANSWERED = 200
 _STATE = TypeAdapter(GuardState)
-_REFUSALS: dict[str, str] = tomllib.loads(files("compeer.chat").joinpath("refusals.toml").read_text("utf-8"))
+_REFUSALS: dict[str, str] = table("chat/refusals")
 _LIMITS = {"messages": MOST_MESSAGES, "characters": LONGEST_HISTORY, "images": MOST_IMAGES}
 _LIMITS |= {"bytes": LARGEST_IMAGE, "pixels": MOST_PIXELS}
 

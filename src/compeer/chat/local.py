@@ -4,23 +4,15 @@ On a CPU, and for text only, llama.cpp computes; on a GPU, and for multimodal mo
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 from compeer.chat.conversation import GuardedSupporter
 from compeer.dialogue import Utterance
+from compeer.engine import network as networks
 from compeer.engine.batching import Batcher
 from compeer.engine.cpu_table import CpuEngine
 from compeer.engine.multimodal import chat_pictures, picture_reader
-from compeer.engine.network import (
-    best_device,
-    fast_dtype,
-    load_network,
-    load_tokenizer,
-    position_limit,
-    vocabulary_size,
-)
 from compeer.engine.rows import Ending, NotWritten, common
 from compeer.engine.torch_table import TorchTable
 from compeer.models.base import Message, Request, Sampling
@@ -30,7 +22,7 @@ from compeer.models.resolve import Use, cpu_files, display_name, model_folder
 from compeer.models.training import model_card
 from compeer.policy.control import Control
 from compeer.policy.prompt import Task, refuse_direct, supporter_prompt
-from compeer.policy.repeats import until_repetition
+from compeer.policy.repeats import RepetitionFilter
 from compeer.reward.score import Judge
 from compeer.safety.guard import Guard
 
@@ -39,34 +31,35 @@ _ROWS = 64  # outputs written together on torch, as many as still gain from it o
 
 
 class LocalWriter:
-    """Writes with a model, `rows` outputs at a time, each held to its grammar. Serves any number of loops."""
+    """Writes as a model's card says, `rows` outputs at a time, each held to its grammar. Serves any number of loops.
+
+    An error if the model was trained to reply at once.
+    """
 
     constrained = continues = True
 
-    def __init__(
-        self,
-        model: str | Path = "embedded",
-        rows: int | None = None,
-        media: str | Path = "",
-        task: Task = "supporter",
-        use: Use = "chat",
-    ) -> None:
-        self.name = display_name(model)
-        device = best_device()
+    def __init__(self, model: str | Path = "embedded", rows: int | None = None, use: Use = "chat") -> None:
+        self.name, device = display_name(model), networks.best_device()
         prepared = cpu_files(model, use) if device.type == "cpu" else None
+        folder = prepared.card if prepared is not None else model_folder(model)
+        if folder is not None:
+            refuse_direct(folder)
+        self.card = model_card(folder) if folder is not None else {}
+        self.task: Task = self.card.get("task", "shown" if str(model) in BASES else "supporter")
         self._adapter: Path | None = None
         if prepared is not None:
-            self._tokenizer = load_tokenizer(prepared.tokenizer)
+            self._tokenizer = networks.load_tokenizer(prepared.tokenizer)
             engine = CpuEngine(prepared, self._tokenizer.eos_token_id, rows)
             self._batcher, self._adapter, self.close = engine.batcher, engine.adapter, engine.close
             self._rows, self.rows = RowMaker(self._tokenizer, engine.vocabulary, engine.width), engine.rows
-            engine.keep(self._beginning(task))
+            engine.keep(self._beginning())
         else:
-            folder = model_folder(model)
-            reader, self._tokenizer = picture_reader(folder, media), load_tokenizer(folder)
-            network = load_network(folder, device, fast_dtype(device))
-            limit = min(position_limit(network), LONGEST)
-            self._rows = RowMaker(self._tokenizer, vocabulary_size(network), limit, reader)
+            assert folder is not None, "only what runs on a CPU may have no folder"
+            reader = picture_reader(folder, self.card.get("media", ""))
+            self._tokenizer = networks.load_tokenizer(folder)
+            network = networks.load_network(folder, device, networks.fast_dtype(device))
+            limit = min(networks.position_limit(network), LONGEST)
+            self._rows = RowMaker(self._tokenizer, networks.vocabulary_size(network), limit, reader)
             self.rows = rows or (_ROWS if device.type == "cuda" else 8)
             self._batcher = Batcher(TorchTable(network, self.rows, reader), self._tokenizer.eos_token_id)
             self.close = self._batcher.close
@@ -86,8 +79,23 @@ class LocalWriter:
             except RuntimeError:  # the loop has been closed: nobody listens any more
                 row.cancelled = True
 
-        text = _Text(self._tokenizer, sampling.stop, request.prefix, put)
-        row = await asyncio.to_thread(self._rows.row, request, sampling, text.hear, put, self._adapter)
+        output, size = RepetitionFilter(request.prefix), 0
+
+        def hear(tokens: list[int], last: bool) -> bool:
+            """Puts out new text, but no half characters and no beginning of a stop; whether the output is over."""
+            nonlocal size
+            text = self._tokenizer.decode(tokens, skip_special_tokens=True)
+            stops = [index for stop in sampling.stop if (index := text.find(stop)) >= 0]
+            if stops:
+                text = text[: min(stops)]
+            elif not last:
+                text = text[: len(text) - max((len(stop) - 1 for stop in sampling.stop), default=0)].rstrip("\ufffd")
+            if new := output.feed(text[size:], last or bool(stops)):
+                put(new)
+            size = max(size, len(text))
+            return output.over or bool(stops)
+
+        row = await asyncio.to_thread(self._rows.row, request, sampling, hear, put, self._adapter)
         self._batcher.submit(row)
         try:
             while True:
@@ -100,35 +108,12 @@ class LocalWriter:
         finally:
             row.cancelled = True
 
-    def _beginning(self, task: Task) -> list[int]:
+    def _beginning(self) -> list[int]:
         """What the prompts of all conversations begin with, steered or not."""
         first, second = ([Utterance(speaker="seeker", text=text)] for text in ("A", "It"))
-        steered = supporter_prompt(second, control=Control(strategy="Question"), task=task)
-        one, other = (self._rows.ids(messages) for messages in (supporter_prompt(first, task=task), steered))
+        steered = supporter_prompt(second, control=Control(strategy="Question"), task=self.task)
+        one, other = (self._rows.ids(messages) for messages in (supporter_prompt(first, task=self.task), steered))
         return one[: common(one, other)]
-
-
-class _Text:
-    """Puts an output's tokens out as text; half characters and what may begin a stop or a repetition are held back."""
-
-    def __init__(self, tokenizer: Any, stop: tuple[str, ...], begun: str, put: Callable[[str], None]) -> None:
-        self._tokenizer, self._stop, self._begun, self._put = tokenizer, stop, begun, put
-        self._size = 0
-
-    def hear(self, tokens: list[int], last: bool) -> bool:
-        """Puts out what is new; whether the output is over, by a stop or because it repeats itself."""
-        text = self._tokenizer.decode(tokens, skip_special_tokens=True)
-        stops = [index for stop in self._stop if (index := text.find(stop)) >= 0]
-        if stops:
-            text = text[: min(stops)]
-        elif not last:
-            text = text[: len(text) - max((len(stop) - 1 for stop in self._stop), default=0)]
-            text = text.rstrip("\ufffd")
-        text, over = until_repetition(text, self._begun, last or bool(stops))
-        if len(text) > self._size:
-            self._put(text[self._size :])
-            self._size = len(text)
-        return over or bool(stops)
 
 
 def local_supporter(
@@ -140,17 +125,8 @@ def local_supporter(
     waiting: int | None = None,
     use: Use = "chat",
 ) -> GuardedSupporter:
-    """A supporter with a model in this process, as the model's card says. `waiting` outputs may stand in line.
-
-    An error if it was trained to reply at once.
-    """
-    prepared = cpu_files(model, use) if best_device().type == "cpu" else None
-    folder = prepared.card if prepared is not None else model_folder(model)
-    card: dict[str, Any] = {}
-    if folder is not None:
-        refuse_direct(folder)
-        card = model_card(folder)
-    task = card.get("task", "shown" if str(model) in BASES else "supporter")
-    writer = LocalWriter(model, rows, card.get("media", ""), task, use)
+    """A supporter with a model in this process. `waiting` outputs may stand in line."""
+    writer = LocalWriter(model, rows, use)
     capacity = writer.rows + (2 * writer.rows if waiting is None else waiting)
-    return GuardedSupporter(writer, guard, judge, history=card.get("history"), task=task, capacity=capacity)
+    history = writer.card.get("history")
+    return GuardedSupporter(writer, guard, judge, history=history, task=writer.task, capacity=capacity)

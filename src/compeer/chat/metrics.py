@@ -3,12 +3,12 @@
 All labels come from short lists of our own, so that nobody can fill the server's memory with new ones.
 """
 
-import tomllib
 from collections import Counter
-from importlib.resources import files
+
+from compeer.io import table
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
-_METERS: dict[str, list[str]] = tomllib.loads(files("compeer.chat").joinpath("metrics.toml").read_text("utf-8"))
+_METERS: dict[str, list[str]] = table("chat/metrics")
 
 
 class Metrics:

@@ -4,8 +4,8 @@ A line is held until it is clear whether it opens a part, in any of the forms th
 once the next part begins; the response is passed on as it comes, and never with a line that opens a part. The parser
 has the last word on the whole.
 
-The seeker reads nothing that the guard has not read in the same words. A step is shown as it was parsed and rendered
-again: what does not parse is not shown, and neither is what stands around it.
+The seeker reads nothing that the guard has not read in the same words. A step is displayed as it was parsed and
+rendered again: what does not parse is left out, and so is what stands around it.
 """
 
 import re
@@ -77,12 +77,9 @@ class TurnReader:
 
     def steps(self) -> str:
         """The lines of the steps, if all were read, and the label of the response: where it could begin again."""
-        parsed = parse_turn(self.text)
-        found = {part: parsed.parts[part] for part in STEPS if part in parsed.parts}
-        if len(found) < len(STEPS):
-            return ""
-        lines = [render_step(part, step) for part, step in found.items() if not isinstance(step, str)]
-        return "\n".join([*lines, f"{LABELS['response']}:"])
+        parts = parse_turn(self.text).parts.items()
+        lines = [render_step(part, step) for part, step in parts if not isinstance(step, str)]
+        return "\n".join([*lines, f"{LABELS['response']}:"]) if len(lines) == len(STEPS) else ""
 
     def _decided(self, whole: bool) -> Iterator[StepDone | str]:
         """What the line means, once that is clear; `whole`: nothing follows on it."""
@@ -159,7 +156,7 @@ class CheckedReply:
         return self._passed(self.gate.feed(text) if self.gate else text)
 
     def close(self, cut_off: bool = False) -> str:
-        """What is left to show at the end. Half a sentence is not shown, unless there is nothing else."""
+        """What is left to pass on at the end. Half a sentence is held back, unless there is nothing else."""
         if cut_off and self.text:
             return ""
         return self._passed(self.gate.close() if self.gate else "")
@@ -187,14 +184,14 @@ def checked(gate: SentenceGate | None, text: str) -> CheckedReply:
 
 
 class CheckedSteps:
-    """Which steps may be shown (without gates all): a gate reads each, and from the first one stopped on, none."""
+    """Which steps may be displayed (without gates all): a gate reads each, and from the first one stopped on, none."""
 
     def __init__(self, gate: Gate, messages: Sequence[str], hidden: bool) -> None:
         self._gate, self._messages, self.hidden = gate, messages, hidden
         self._passed: set[Step] = set()
 
     def allow(self, step: Step) -> bool:
-        """Whether this step may be shown; if not, no other may from now on."""
+        """Whether this step may be displayed; if not, no other may from now on."""
         if not self.hidden and step not in self._passed:
             self.hidden = not checked(self._gate(), own_words(step.text, self._messages, self._gate)).open
             self._passed.add(step)

@@ -30,7 +30,7 @@ def resolve_supporter(
     waiting: int | None = None,
     use: Use = "chat",
 ) -> GuardedSupporter:
-    """The supporter of a name. Without a guard everything it writes is shown: whoever does that tells the seeker so.
+    """The supporter of a name. Without a guard everything it writes is passed on: whoever does that informs the seeker.
 
     `call`, `multimodal` and `language` describe a model behind a server: `call.concurrency` outputs are written at a
     time, and as many may wait. `waiting` (outputs in line) and `use` (which decides what runs it on a CPU) are for

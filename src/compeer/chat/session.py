@@ -4,7 +4,6 @@ A session keeps the utterances, the control that holds until it is changed, and 
 `TurnRequest` for the next turn and takes in how that turn ended. It is kept in memory only, until somebody saves it.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 from compeer.chat.turn import SAMPLING, TurnDone, TurnRequest
 from compeer.dialogue import Dialogue, Notes, Utterance
 from compeer.errors import InputError
-from compeer.io import write_text
+from compeer.io import write_lines, write_text
 from compeer.models.base import Sampling
 from compeer.policy.control import Control
 from compeer.reasoning import SupportTurn
@@ -62,7 +61,7 @@ class ChatSession:
         self.utterances.append(reply.model_copy(update={"notes": None}) if done.guarded.hide_reasoning else reply)
 
     def stopped(self, reply: str) -> None:
-        """Takes in that the seeker stopped the turn; what was shown of the reply stays."""
+        """Takes in that the seeker stopped the turn; what was displayed of the reply stays."""
         self.last = None
         if reply.strip():
             self.utterances.append(_utterance(reply.strip(), None))
@@ -73,15 +72,14 @@ class ChatSession:
             raise InputError("nothing has been said yet.", file=path)
         if path.exists():
             raise InputError("there is such a file already.", file=path, do="Give another name.")
-        if path.suffix.lower() == ".md":
-            text = as_markdown(self.utterances, model)
-        else:
-            source, every = f"chat: {model}", tuple(self.utterances)
-            dialogue = Dialogue(id=path.stem or "chat", language=language, source=source, utterances=every)
-            text = json.dumps(dialogue.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False) + "\n"
+        every = tuple(self.utterances)
+        dialogue = Dialogue(id=path.stem or "chat", language=language, source=f"chat: {model}", utterances=every)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, text)
+            if path.suffix.lower() == ".md":
+                write_text(path, as_markdown(every, model))
+            else:
+                write_lines(path, [dialogue])
         except (OSError, ValueError) as error:
             raise InputError(f"it cannot be written: {error}", file=path) from None
 

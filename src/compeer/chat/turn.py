@@ -1,9 +1,9 @@
 """One turn of a conversation: a request goes in, events come out.
 
 A supporter answers a `TurnRequest` with events, in this order: the steps, each when it is complete, then the reply in
-parts that may be shown, and at the very end one `TurnDone`. In a crisis there is no step, only the fixed reply. Where
-a judge chooses among several outputs, the candidates come first. The parts of the reply since the last `Retracted`,
-joined, are exactly the reply of `TurnDone`.
+parts that may be displayed, and at the very end one `TurnDone`. In a crisis there is no step, only the fixed reply.
+Where a judge chooses among several outputs, the candidates come first. The parts of the reply since the last
+`Retracted`, joined, are exactly the reply of `TurnDone`.
 
     async for event in supporter.converse(TurnRequest(history=history)):
         match event:
@@ -47,7 +47,7 @@ class StepDone:
 
 @dataclass(frozen=True)
 class ReplyPart:
-    """A part of the reply that may be shown."""
+    """A part of the reply that may be displayed."""
 
     text: str
 
@@ -59,7 +59,7 @@ class Retracted:
 
 @dataclass(frozen=True)
 class JudgedCandidate:
-    """One of several outputs and the judge's verdicts; `problem` says why it is not shown or has no score."""
+    """One of several outputs and the judge's verdicts; `problem` says why it is left out or has no score."""
 
     number: int
     turn: SupportTurn | None

@@ -8,9 +8,7 @@ are talking too. The key is read from the environment and appears in no log and 
 """
 
 import asyncio
-import base64
 import json
-import mimetypes
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
@@ -24,6 +22,8 @@ from compeer.models.base import CallSettings, Message, Request, Sampling
 from compeer.models.client import CallError, Endpoint, seconds_until, used_tokens
 from compeer.policy.repeats import RepetitionFilter
 from compeer.reasoning import STEPS, label_of, may_become_label
+from compeer.ser.asking import data_url
+from compeer.web.errors import readable
 
 _LONGEST_PAUSE = 5.0  # seconds at most before another try: somebody is waiting
 _CHARACTERS_A_TOKEN = 16  # a server that writes more of them, on average, does not heed how many were asked for
@@ -168,7 +168,7 @@ async def _pieces(received: AsyncIterator[bytes]) -> Written:
             except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
                 raise NotWritten("the server's answer cannot be read") from None
             if isinstance(text, str):
-                texts.append(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))  # half characters
+                texts.append(readable(text))
         if text := "".join(texts):
             yield text
     if finish is None:
@@ -188,19 +188,14 @@ async def _lines(received: AsyncIterator[bytes]) -> AsyncGenerator[list[str], No
 def _sendable(message: Message) -> Message:
     """The message as servers take it: pictures that are files become part of it."""
     content = message["content"]
-    if isinstance(content, str):
-        return {"role": message["role"], "content": content}
-    blocks = [_picture(block) if block["type"] == "image" else block for block in content]
-    return {"role": message["role"], "content": blocks}
+    if not isinstance(content, str):
+        content = [_picture(block) if block["type"] == "image" else block for block in content]
+    return {"role": message["role"], "content": content}
 
 
 def _picture(block: dict[str, Any]) -> dict[str, Any]:
-    if "url" in block:
-        return {"type": "image_url", "image_url": {"url": block["url"]}}
-    path = Path(block["path"])
     try:
-        coded = base64.b64encode(path.read_bytes()).decode()
+        address = block["url"] if "url" in block else data_url(Path(block["path"]))
     except OSError:
         raise NotWritten("a picture cannot be read", passing=False) from None
-    kind = mimetypes.guess_type(path.name)[0] or "image/png"
-    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{coded}"}}
+    return {"type": "image_url", "image_url": {"url": address}}

@@ -5,6 +5,7 @@ text stands in the records to look at, and nowhere else. Every file but the reco
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,15 @@ from markupsafe import Markup
 from compeer.io import read_json
 from compeer.reasoning import EMOTIONS, LABELS, STAGES, STEPS, STRATEGIES
 from compeer.report.card_counts import NONE, RecordCounts, count_records, quantile
-from compeer.report.charts import Bar, Dot, bar_chart, dot_chart, nice_ticks
-from compeer.report.page import Table, as_dict, as_list, as_number, find, number, write_page
+from compeer.report.charts import Bars, bar_chart, dot_chart, nice_ticks
+from compeer.report.page import Table, as_dict, as_estimate, find, number, objects, write_page
 from compeer.report.wording import DASH, WORDS, count, decimal, listing, percent, with_interval, without_folder
 from compeer.ser.record import PREFERENCES, SPLITS, SerRecord
 
 _STEMS = "screened splits contexts turns records profiles clusters rewritten-plain rewritten-personality duplicated"
 FILES = tuple(f"{stem}.jsonl" for stem in _STEMS.split())  # what a build may hold, in the order in which it is made
 DISPLAYED_UTTERANCES = 8  # of an example's history, the last ones
-MOST_ROWS = 12  # of values or kinds that may be many; the largest are shown
+MOST_ROWS = 12  # of values or kinds that may be many; the largest are displayed
 SOURCES = ("human", "llm", "silver", NONE)
 _SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
 """As hubs of datasets name them."""
@@ -44,17 +45,13 @@ def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, P
         "most_rows": MOST_ROWS,
         **_labelled(counts, read_json(folder / "agreement.json")),
         **_measured(counts),
-        **_checked(_rows(folder / "probes.json", "probes"), _rows(folder / "check.json", "findings")),
+        **_checked(folder),
         **_made(folder),
         "examples": [_example(record) for record in counts.examples],
         "last": DISPLAYED_UTTERANCES,
     }
     markdown = write_page(folder / "card.md", "card.jinja", markdown=True, **content)
     return markdown, write_page(folder / "card.html", "card.jinja", **content)
-
-
-def _rows(path: Path, key: str) -> list[dict[str, Any]]:
-    return [row for row in as_list(find(read_json(path), key)) if isinstance(row, dict)]
 
 
 def _labelled(counts: RecordCounts, agreement: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -83,10 +80,10 @@ def _labelled(counts: RecordCounts, agreement: Mapping[str, Any] | None) -> dict
     }
 
 
-def _bars(times: Mapping[str, int]) -> list[Bar]:
-    displayed = list(times.items())[:MOST_ROWS]
-    rest = sum(times.values()) - sum(number for _, number in displayed)
-    return [Bar(name, [number]) for name, number in [*displayed, *([("all others", rest)] if rest else [])]]
+def _bars(times: Mapping[str, int]) -> Bars:
+    rest = sum(list(times.values())[MOST_ROWS:])
+    displayed = {name: [number] for name, number in list(times.items())[:MOST_ROWS]}
+    return displayed | ({"all others": [rest]} if rest else {})
 
 
 def _measured(counts: RecordCounts) -> dict[str, Any]:
@@ -115,19 +112,18 @@ def _histogram(key: str, title: str, counts: RecordCounts, series: dict[str, str
     reach = max((quantile(lengths, 0.95) or 1) for lengths in found)
     width = max(1, round(nice_ticks(0, reach, about=10)[1]))
     starts = range(0, max(width, reach + 1), width)
-    bars = []
+    bars = {}
     for start in starts:
-        last = start == starts[-1]
-        inside = [
-            sum(n for length, n in one.items() if length >= start and (last or length < start + width)) for one in found
-        ]
-        name = f"{start}+" if last else str(start) if width == 1 else f"{start}–{start + width - 1}"
-        bars.append(Bar(name, [n / one.total() for n, one in zip(inside, found, strict=True)]))
+        end = math.inf if start == starts[-1] else start + width
+        name = f"{start}+" if end == math.inf else str(start) if width == 1 else f"{start}–{end - 1}"
+        bars[name] = [sum(n for length, n in one.items() if start <= length < end) / one.total() for one in found]
     return bar_chart(key, title, bars, list(series.values()), percent)
 
 
-def _checked(probes: list[dict[str, Any]], findings: list[dict[str, Any]]) -> dict[str, Any]:
+def _checked(folder: Path) -> dict[str, Any]:
     """What can be guessed without the history, and what the check found."""
+    probes = objects(find(read_json(folder / "probes.json"), "probes"))
+    findings = objects(find(read_json(folder / "check.json"), "findings"))
     rows = []
     for probe in probes:
         what, by = (str(probe.get(key, DASH)) for key in ("label", "sees"))
@@ -155,8 +151,8 @@ def _passed(found: Mapping[str, Any]) -> str:
 
 def _probe_chart(index: int, label: str, probes: list[dict[str, Any]]) -> Markup:
     here = [probe for probe in probes if str(probe.get("label", DASH)) == label]
-    dots = [Dot(str(probe.get("sees", DASH))[:24], *(number(probe, key) for key in _PROBED[:3])) for probe in here]
-    known = [value for dot in dots for value in (dot.value, dot.low, dot.high) if value is not None]
+    dots = [(str(probe.get("sees", DASH))[:24], as_estimate(probe, "balanced_accuracy")) for probe in here]
+    known = [value for _, dot in dots for value in (dot.value, dot.low, dot.high) if value is not None]
     limits = [limit for probe in here if (limit := number(probe, "limit")) is not None]
     ticks = nice_ticks(min([*known, *limits, 0.4]), max([*known, *limits, 0.7]), about=4)
     mark = ("limit", limits[0]) if limits else ("chance", number(here[0], "chance"))
@@ -196,7 +192,7 @@ def _made(folder: Path) -> dict[str, Any]:
 
 
 def _numbers(caption: str, found: Any) -> Table:
-    known = [(name, value) for name, inner in _flat(found) if (value := as_number(inner)) is not None]
+    known = [(name, value) for name, inner in _flat(found) if (value := number(inner)) is not None]
     rows = [[name, count(value)] for name, value in sorted(known, key=lambda item: (-item[1], item[0]))]
     return Table(caption, ["what", "number"], rows)
 
@@ -212,7 +208,7 @@ def _line_count(path: Path) -> int:
 
 
 def _example(record: SerRecord) -> dict[str, Any]:
-    """A record as people read it; the responses stand in the order in which a judge sees them."""
+    """A record as people read it; the responses stand in the order in which a judge reads them."""
     about = [record.split, record.source, record.language, f"round {record.round}", f"by {record.author}"]
     about += [f"rewritten: {record.rewritten}"] if record.rewritten else []
     about += [f"by rule: {listing(record.derived)}"] if record.derived else []

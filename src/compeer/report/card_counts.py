@@ -1,9 +1,10 @@
 """What a dataset card counts: one pass over the records, keeping numbers and no texts.
 
-The exception is a handful of records to look at: one is drawn at random from each sort (whose, labelled how, wrong in
+The exception is a handful of records to look at: one is sampled from each sort (whose, labelled how, wrong in
 what), and of these the ones that differ most are chosen.
 """
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -14,20 +15,19 @@ from compeer.reasoning import STEPS, Part
 from compeer.ser.record import SerRecord, StepLabel, read_records
 from compeer.statistics import generator, words
 
-ASPECTS = ("source", "language", "author", "labels of steps", "preferences", "rewritten")
 NONE = "none"
-MOST_SORTS = 1000  # of records, and wordings of how a label came about, that are told apart; what comes later is not
+MOST_SORTS = 1000  # of records, and wordings of how a label came about, that are kept apart; what comes later is not
 
 _ID = re.compile(r"\S*\d\S*")
 
 
 @dataclass
 class RecordCounts:
-    """All figures of a card that come from the records themselves."""
+    """All numbers of a card that come from the records themselves."""
 
     records: int = 0
     # for each aspect: how many records have a value, by value and split
-    by_split: dict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: {key: Counter() for key in ASPECTS})
+    by_split: dict[str, Counter[tuple[str, str]]] = field(default_factory=lambda: defaultdict(Counter))
     dialogues: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # hashes of their ids, by split
     steps: Counter[tuple[str, str, bool]] = field(default_factory=Counter)  # verdicts by step, source and value
     kinds: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # False verdicts by step, source and kind
@@ -80,8 +80,8 @@ def count_records(path: Path, examples: int, seed: int) -> RecordCounts:
     """Reads a file of records once; the counts, and up to `examples` records to look at."""
     counts = RecordCounts()
     rng = generator(seed, "card")
-    met: Counter[tuple[str | None, ...]] = Counter()
-    sampled: dict[tuple[str | None, ...], SerRecord] = {}
+    met: Counter[tuple[str, ...]] = Counter()
+    sampled: dict[tuple[str, ...], SerRecord] = {}
     for record in read_records(path):
         _count(counts, record)
         sort = _sort(record)
@@ -146,20 +146,19 @@ def verdicts(record: SerRecord) -> Iterator[tuple[Part, StepLabel]]:
         yield part, getattr(record.labels, part)
 
 
-def _sort(record: SerRecord) -> tuple[str | None, ...]:
-    wrong = [f"{part} {label.kind}" for part, label in verdicts(record) if not label.value]
-    return (
-        record.author,
-        record.source,
-        record.language,
-        record.rewritten,
-        record.preference.value if record.preference else None,
-        wrong[0] if len(wrong) == 1 else f"{len(wrong)} wrong",
-    )
+def _sort(record: SerRecord) -> tuple[str, ...]:
+    """Whose it is, how it is labelled, and what is wrong in it."""
+    preferred, wrong = record.preference.value if record.preference else NONE, _wrong(record)
+    about = (record.author, record.source, record.language, f"rewritten {record.rewritten}", f"prefers {preferred}")
+    return (*about, wrong[0] if len(wrong) == 1 else f"{len(wrong)} wrong")
+
+
+def _wrong(record: SerRecord) -> list[str]:
+    return [f"{part} {label.kind}" for part, label in verdicts(record) if not label.value]
 
 
 def most_different(records: Iterable[SerRecord], number: int) -> list[SerRecord]:
-    """Of the records, those that show most things not shown yet, one after the other."""
+    """Of the records, those with most that none chosen before them has, one after the other."""
     left = {record.id: (record, _features(record)) for record in records}
     covered: Counter[str] = Counter()
     chosen: list[SerRecord] = []
@@ -172,19 +171,13 @@ def most_different(records: Iterable[SerRecord], number: int) -> list[SerRecord]
 
 
 def _features(record: SerRecord) -> set[str]:
-    wrong = {f"{part} {label.kind}" for part, label in verdicts(record) if not label.value}
-    preferred = record.preference.value if record.preference else NONE
+    wrong, turn = _wrong(record), record.candidate
     sources = {label.source for _, label in verdicts(record)}
-    about = {record.author, record.source, record.language, f"rewritten {record.rewritten}", f"prefers {preferred}"}
-    turn = record.candidate
-    return about | wrong | sources | {f"{len(wrong)} wrong", turn.strategy.strategy, turn.history.stage, record.split}
+    decided = {turn.strategy.strategy, turn.history.stage, record.split}
+    return {*_sort(record), *wrong, f"{len(wrong)} wrong", *sources, *decided}
 
 
 def quantile(lengths: Counter[int], share: float) -> int | None:
     """The smallest length that at least this share of all do not exceed; None of nothing."""
-    reach, so_far = share * lengths.total(), 0
-    for length in sorted(lengths):
-        so_far += lengths[length]
-        if so_far >= reach:
-            return length
-    return None
+    found = sorted(lengths.elements())
+    return found[max(0, math.ceil(share * len(found)) - 1)] if found else None

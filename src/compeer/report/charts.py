@@ -14,13 +14,16 @@ from markupsafe import Markup
 
 from compeer.report.page import environment
 from compeer.report.wording import count, decimal
+from compeer.statistics import Estimate
 
 WIDTH, HEIGHT = 400, 230
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 44
-MANY_POINTS = 40  # from here on single points are faint and a running mean is drawn over them
+MANY_POINTS = 40  # from here on single points are faint and a moving mean lies over them
 COLOURS = 5
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 4", "1 4")
 Words = Callable[[float | None], str]
+Dots = Sequence[tuple[str, Estimate]]  # rows by name, of which everything else may be unknown
+Bars = Mapping[str, Sequence[float | None]]  # by row: a value for each series, each of which may be unknown
 
 
 class Series(NamedTuple):
@@ -32,22 +35,6 @@ class Series(NamedTuple):
     @property
     def known(self) -> list[tuple[float, float]]:
         return [(x, y) for x, y in self.points if y is not None]
-
-
-class Dot(NamedTuple):
-    """One row of a dot chart: a value with its interval, each of which may be unknown."""
-
-    name: str
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-
-
-class Bar(NamedTuple):
-    """One row of a bar chart: a value for each series, each of which may be unknown."""
-
-    name: str
-    values: Sequence[float | None]
 
 
 class Curve(NamedTuple):
@@ -86,8 +73,8 @@ def _plot(macro: str, **content: Any) -> Markup:
     return Markup(str(getattr(macros, macro)(**content)).replace("\n", ""))
 
 
-def line_chart(key: str, title: str, series: Sequence[Series], x_label: str = "step", y_label: str = "") -> Markup:
-    """Lines over steps. `key` names the chart within the page; series without a known point are not drawn."""
+def line_chart(key: str, title: str, series: Sequence[Series], y_label: str = "") -> Markup:
+    """Lines over steps. `key` names the chart within the page; series without a known point are left out."""
     known = [line for line in series if line.known]
     if not known:
         return _plot("nothing", title=title)
@@ -99,7 +86,7 @@ def line_chart(key: str, title: str, series: Sequence[Series], x_label: str = "s
     digits = max(0, -math.floor(math.log10(y_ticks[1] - y_ticks[0]) + 1e-9))
     rows = [(tick, decimal(tick, digits)) for tick in y_ticks]
     columns = [(tick, f"{tick:g}") for tick in _step_ticks(low, high)]
-    plot = {"x": x_axis, "y": y_axis, "rows": rows, "columns": columns, "x_label": x_label, "y_label": y_label}
+    plot = {"x": x_axis, "y": y_axis, "rows": rows, "columns": columns, "x_label": "step", "y_label": y_label}
     summary = "; ".join(
         f"{line.name} from {decimal(line.known[0][1])} at step {line.known[0][0]:g} "
         f"to {decimal(line.known[-1][1])} at step {line.known[-1][0]:g}"
@@ -125,8 +112,8 @@ def _path(points: Sequence[tuple[float, float | None]], x_axis: Axis, y_axis: Ax
     """A path through the points that are known; one between two gaps is a dot."""
     commands = ""
     for _, stretch in groupby(points, key=lambda point: point[1] is None):
-        places = [f"{x_axis.position(x)} {y_axis.position(y)}" for x, y in stretch if y is not None]
-        commands += f"M{'L'.join(places)}{'h0.1' if len(places) == 1 else ''}" if places else ""
+        positions = [f"{x_axis.position(x)} {y_axis.position(y)}" for x, y in stretch if y is not None]
+        commands += f"M{'L'.join(positions)}{'h0.1' if len(positions) == 1 else ''}" if positions else ""
     return commands
 
 
@@ -140,7 +127,7 @@ def _step_ticks(low: float, high: float) -> list[float]:
 def dot_chart(
     key: str,
     title: str,
-    dots: Sequence[Dot],
+    dots: Dots,
     ticks: Sequence[float],
     mark: tuple[str, float | None] | None = None,
     words: Words = decimal,
@@ -149,30 +136,30 @@ def dot_chart(
     """Dots with intervals; `mark` is a named line to compare with, `left` the room for the rows' names."""
     axis = Axis(ticks[0], ticks[-1], left, WIDTH - 30)
     summary = []
-    for dot in dots:
+    for name, dot in dots:
         bounds = "" if dot.low is None or dot.high is None else f", {words(dot.low)} to {words(dot.high)}"
-        summary.append(f"{dot.name} {words(dot.value)}{bounds}")
+        summary.append(f"{name} {words(dot.value)}{bounds}")
     mark = mark if mark and mark[1] is not None else None
     label = f"{title}: {'; '.join(summary)}."
     return _plot("dots", key=key, title=title, summary=label, axis=axis, ticks=ticks, dots=dots, mark=mark, words=words)
 
 
-def bar_chart(key: str, title: str, bars: Sequence[Bar], series: Sequence[str] = ("",), words: Words = count) -> Markup:
+def bar_chart(key: str, title: str, bars: Bars, series: Sequence[str] = ("",), words: Words = count) -> Markup:
     """A bar from zero for each row and series, with its value beside it. Long names stand above their bars."""
-    known = [value for bar in bars for value in bar.values if value is not None]
+    known = [value for values in bars.values() for value in values if value is not None]
     if not known:
         return _plot("nothing", title=title)
-    thick, gap, longest = 14, 10, max(len(bar.name) for bar in bars)
+    thick, gap, longest = 14, 10, max(map(len, bars))
     above = longest > 14
     left = 4 if above else 16 + 7 * longest
     axis = Axis(0, max(*known, 1e-9), left, WIDTH - 72)
     rows, top = [], 4.0
-    for bar in bars:
-        height = thick * len(bar.values)
-        lengths = [float(axis.position(value or 0)) - left for value in bar.values]
-        rows.append((bar, top + 12 if above else top + height / 2 + 5, top + (18 if above else 0), lengths))
+    for name, values in bars.items():
+        height = thick * len(values)
+        lengths = [float(axis.position(value or 0)) - left for value in values]
+        rows.append((name, values, top + 12 if above else top + height / 2 + 5, top + (18 if above else 0), lengths))
         top += height + gap + (18 if above else 0)
-    summary = "; ".join(f"{bar.name} {', '.join(map(words, bar.values))}" for bar in bars)
+    summary = "; ".join(f"{name} {', '.join(map(words, values))}" for name, values in bars.items())
     common = {"key": key, "title": title, "summary": f"{title}: {summary}.", "series": series, "words": words}
     return _plot("bars", **common, left=left, above=above, height=top, thick=thick, rows=rows)
 
@@ -202,11 +189,11 @@ def emotion_chart(curves: Sequence[Curve]) -> Markup:
         f"{len(known)} conversations; the mean goes from {decimal(means[0], 1)} to {decimal(means[-1], 1)}; "
         f"successes {ends['success']}, failures {ends['failure']}."
     )
-    drawn = [_curve(curve, x_axis, y_axis) for curve in known]
+    lines = [_curve(curve, x_axis, y_axis) for curve in known]
     mean = _path(list(enumerate(means)), x_axis, y_axis)
     opacity = max(0.15, min(0.6, 12 / len(known)))  # many curves must not hide their mean
     common = {"title": title, "summary": summary, "plot": plot, "ends": ends}
-    return _plot("emotions", **common, curves=drawn, mean=mean, opacity=opacity)
+    return _plot("emotions", **common, curves=lines, mean=mean, opacity=opacity)
 
 
 def spark(curve: Curve) -> Markup:

@@ -1,6 +1,6 @@
 """The page builder that all reports share: one template environment, tables, lenient reading, one way to write.
 
-A report is most needed when something went wrong, so what is missing or unreadable becomes None and is shown as a dash.
+A report is most needed when something went wrong, so what is missing or unreadable becomes None and then a dash.
 A page needs nothing from outside, holds no clock time and no path of the machine, and is the same for the same files.
 """
 
@@ -96,15 +96,12 @@ def find(value: Any, *keys: str) -> Any:
     return value
 
 
-def as_number(value: Any) -> float | None:
-    """The value if it is a finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
 def number(value: Any, *keys: str) -> float | None:
-    return as_number(find(value, *keys))
+    """What stands there under the keys, or the value itself without any, if it is a finite number; else None."""
+    found = find(value, *keys)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        return None
+    return float(found)
 
 
 def as_estimate(found: Any, key: str) -> Estimate:
@@ -120,3 +117,8 @@ def as_dict(value: Any) -> dict[str, Any]:
 
 def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects in a list; none where there is no list."""
+    return [one for one in as_list(value) if isinstance(one, dict)]

@@ -1,18 +1,17 @@
-"""How figures are put into words: numbers, shares, intervals, lists, and the names that people read."""
+"""How numbers are put into words: numbers, shares, intervals, lists, and the names that people read."""
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
+from compeer.io import table
 from compeer.reasoning import LABELS
 from compeer.statistics import Estimate
 
 DASH = "–"
 _BLANK = "\u00a0"  # keeps a number and its sign on one line
-WORDS: dict[str, dict[str, Any]] = tomllib.loads(files("compeer.report").joinpath("wording.toml").read_text("utf-8"))
+WORDS = table("report/wording")
 BEST_OF = "best-of-"  # how the name begins of outputs that the judge chose among several
 
 
@@ -49,7 +48,7 @@ def interval(low: float | None, high: float | None, digits: int = 2) -> str:
 
 
 def with_interval(value: str, low: float | None, high: float | None, digits: int = 2) -> str:
-    """A figure and its interval, which may stand on the next line, but is not broken itself."""
+    """A number and its interval, which may stand on the next line, but is not broken itself."""
     return f"{value} {interval(low, high, digits).replace(' ', _BLANK)}".strip()
 
 
@@ -91,16 +90,16 @@ def language_name(code: str) -> str:
     return str(WORDS["languages"].get(code, code))
 
 
-def without_folder(value: Any) -> Any:
-    """A setting as it may be shown: an absolute path tells where somebody's files lie, so only its name is kept."""
+def without_folder(value: Any, *left_out: str) -> Any:
+    """A setting as it may be published, without some keys; of an absolute path, which reveals much, only the name."""
     if isinstance(value, str):
         for kind in (PurePosixPath, PureWindowsPath):
             if (path := kind(value)).is_absolute():
                 return f"…/{path.name}"
         return value
     if isinstance(value, dict):
-        return {key: without_folder(inner) for key, inner in value.items()}
-    return [without_folder(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: without_folder(inner, *left_out) for key, inner in value.items() if key not in left_out}
+    return [without_folder(inner, *left_out) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def toml(values: dict[str, Any], table: str = "") -> str:

@@ -1,1 +1,1 @@
-"""What the web applications share: the door in front of them, refusals, static files, and running on a port."""
+"""What the web applications share: the door in front of them, refusals, static files, and serving on a port."""

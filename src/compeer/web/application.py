@@ -1,7 +1,7 @@
 """What every web application has: the door in front, refusals as answers, static files and pages, its description."""
 
 import mimetypes
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
@@ -29,40 +29,34 @@ class Health(BaseModel):
     version: str
 
 
-class Files:
+def page_files(**packages: str) -> dict[str, bytes]:
     """The pages' own files by their exact names: the shared ones, and below a folder's name another package's."""
-
-    def __init__(self, **packages: str) -> None:
-        self._found: dict[str, bytes] = {}
-        for folder, package in {"": "compeer.web", **packages}.items():
-            pages = Path(str(files(package).joinpath("pages")))
-            found = [path for path in pages.rglob("*") if path.is_file()]
-            self._found |= {str(folder / path.relative_to(pages)): path.read_bytes() for path in found}
-
-    def text(self, name: str) -> str:
-        return self._found[name].decode()
-
-    def response(self, name: str) -> Response:
-        """A file as an answer; browsers ask anew each time, so that page and server always fit."""
-        if name not in self._found:
-            raise Refusal(404, "There is no such file.")
-        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        return Response(self._found[name], media_type=kind, headers={"Cache-Control": "no-cache"})
+    found: dict[str, bytes] = {}
+    for folder, package in {"": "compeer.web", **packages}.items():
+        pages = Path(str(files(package).joinpath("pages")))
+        paths = [path for path in pages.rglob("*") if path.is_file()]
+        found |= {str(folder / path.relative_to(pages)): path.read_bytes() for path in paths}
+    return found
 
 
 def application(
     title: str,
     text: str,
-    files: Files,
+    static: Mapping[str, bytes],
     pages: Mapping[str, str],
-    secure: Callable[[dict[str, Any]], object],
+    schemes: Mapping[str, Any],
+    needed: Callable[[str, str], Sequence[str]],
+    *,
+    check: Callable[[], object],
     close: Callable[[], object],
     **door: Any,
 ) -> FastAPI:
     """An application without routes of its own; `pages` are paths and their HTML, `door` the settings of `Door`.
 
-    `secure` adds to the description which keys are needed; `close` is called at the end. The door answers a `Refusal`.
-    The framework's own pages would load scripts from elsewhere, and its telemetry reports errors in their words.
+    `static` are files by name, for which browsers ask anew each time, so that page and server always fit. `schemes`
+    are ways to identify oneself, `needed` says which a path and a method need ("a b": both); `check` fails where the
+    server cannot work, `close` is called at the end. The door answers a `Refusal`. The framework's own pages would load
+    scripts from elsewhere, and its telemetry reports errors in their words.
     """
 
     @asynccontextmanager
@@ -84,8 +78,11 @@ def application(
     app.add_middleware(Door, **door)
 
     @app.get("/static/{name:path}", include_in_schema=False)
-    async def static(name: str) -> Response:
-        return files.response(name)
+    async def static_file(name: str) -> Response:
+        if name not in static:
+            raise Refusal(404, "There is no such file.")
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        return Response(static[name], media_type=kind, headers={"Cache-Control": "no-cache"})
 
     @app.get("/openapi.json", include_in_schema=False)
     async def description() -> dict[str, Any]:
@@ -97,17 +94,24 @@ def application(
     for path in pages:
         app.add_api_route(path, page, include_in_schema=False)
 
+    @app.get("/healthz", tags=["operation"], responses=refusals(421, 503))
+    def health() -> Health:
+        """Whether the server takes requests, and reaches what it needs."""
+        check()
+        return Health(version=__version__)
+
     @cache
     def described() -> dict[str, Any]:
         """Validation is answered with 400, not with the framework's 422."""
         found = get_openapi(title=title, version=__version__, description=text, routes=app.routes)
-        for path in found["paths"].values():
-            for operation in path.values():
+        for path, operations in found["paths"].items():
+            for method, operation in operations.items():
                 operation["responses"].pop("422", None)
+                if ways := needed(path, method):
+                    operation["security"] = [{scheme: [] for scheme in way.split()} for way in ways]
         for name in ("HTTPValidationError", "ValidationError"):
             found["components"]["schemas"].pop(name, None)
-        secure(found)
-        return found
+        return found | {"components": found["components"] | ({"securitySchemes": schemes} if schemes else {})}
 
     app.openapi = described  # type: ignore[method-assign]
     return app

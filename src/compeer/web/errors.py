@@ -4,9 +4,7 @@ An answer to a broken request never repeats what was sent: it may be somebody's 
 """
 
 import math
-import tomllib
 from dataclasses import KW_ONLY, dataclass
-from importlib.resources import files
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -16,8 +14,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from compeer.errors import InputError
+from compeer.io import table
 
-TABLE: dict[str, Any] = tomllib.loads(files("compeer.web").joinpath("answers.toml").read_text("utf-8"))
+TABLE = table("web/answers")
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _LONGEST_FIELD = 200
 TAG = "("  # begins the names of alternatives in a fault's location, so that they can be left out there

@@ -5,7 +5,6 @@ line in the log with its place, never its text.
 """
 
 import asyncio
-import hashlib
 import hmac
 import ipaddress
 import logging
@@ -18,6 +17,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from compeer.io import text_hash
 from compeer.web.errors import TABLE, Refusal, refusal
 
 _log = logging.getLogger("compeer.web")
@@ -26,7 +26,7 @@ OPEN_PATHS = ("/", "/healthz", "/openapi.json")  # need no key, like the page's 
 BODY_SECONDS = 30.0  # so long may a body take to arrive
 BODIES_AT_ONCE = 2**26  # bytes of bodies held at the same time, all clients together
 _DRAINED = 2**26  # bytes of an over-long body that are thrown away, so that the client is there to read the refusal
-_CLIENTS = 10_000  # clients whose requests are counted; the one not seen for longest is forgotten first
+_CLIENTS = 10_000  # clients whose requests are counted; the one that asked longest ago is forgotten first
 SECURITY_HEADERS: dict[str, str] = TABLE["headers"]
 
 
@@ -69,7 +69,7 @@ class Door:
     ) -> None:
         """`on_response` is called with the route and the status of each answer."""
         self._app, self._longest, self._on_response = app, longest_body, on_response
-        self._keys = [_digest(key) for key in keys]
+        self._keys = [text_hash(key) for key in keys]
         self._hosts = {host.lower() for host in hosts}
         self._rate = Rate(rate) if rate else None
         self._held = 0
@@ -133,7 +133,7 @@ class Door:
     def _key(self, headers: Headers) -> str | None:
         """The digest of the key that a request carries, if it is one of ours; all are compared, in constant time."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        digest = _digest(given.strip()) if scheme.lower() == "bearer" else ""
+        digest = text_hash(given.strip()) if scheme.lower() == "bearer" else ""
         return next(iter([key for key in self._keys if hmac.compare_digest(key, digest)]), None)
 
     async def _body(self, receive: Receive, announced: int, longest: int) -> bytes:
@@ -178,10 +178,6 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return waiting.pop() if waiting else await receive()
 
     return replayed
-
-
-def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _host(header: str) -> str:
