@@ -40,9 +40,9 @@ from typing import Any
 import httpx
 from sqlalchemy import select
 
+from compeer.annotate.api_models import WorkbenchSettings
 from compeer.annotate.app import workbench_app
 from compeer.annotate.backup import verify
-from compeer.annotate.forms import WorkbenchSettings
 from compeer.annotate.items import NewItem, add_items
 from compeer.annotate.people import add_person
 from compeer.annotate.projects import ProjectSettings, add_project

@@ -45,9 +45,9 @@ from compeer.evaluate.safety import HALVES, cases_path, read_cases
 from compeer.io import write_json
 from compeer.progress import console
 from compeer.safety import output_phrases, reader
+from compeer.safety.fixed_replies import LANGUAGES, Replies
 from compeer.safety.output import check_rules, plain
 from compeer.safety.output_phrases import SENTENCE, ReplyPhrases, keys
-from compeer.safety.replies import LANGUAGES, Replies
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import CATEGORIES, KINDS
 from compeer.safety.weights import Arrays, Keys, WeightTable, norm, read_weights

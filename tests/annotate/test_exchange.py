@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from compeer.annotate.items import import_items, read_items
 from compeer.annotate.labels import submit
 from compeer.annotate.people import Person
-from compeer.annotate.projects import DIMENSIONS, Project, ProjectSettings, add_project, change_settings
+from compeer.annotate.projects import Project, ProjectSettings, add_project, change_settings
+from compeer.annotate.questions import DIMENSIONS
 from compeer.annotate.queue import next_task
 from compeer.annotate.results import export_project
 from compeer.annotate.store import Store, create_store, open_store

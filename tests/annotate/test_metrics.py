@@ -6,7 +6,8 @@ import pytest
 
 from compeer.annotate.labels import submit
 from compeer.annotate.metrics import LabelledItem, project_metrics
-from compeer.annotate.projects import DIMENSIONS, QUESTIONS, Project, ProjectSettings, consensus
+from compeer.annotate.projects import Project, ProjectSettings
+from compeer.annotate.questions import DIMENSIONS, QUESTIONS, consensus
 from compeer.annotate.queue import next_task
 from compeer.annotate.results import dashboard, disagreements
 from compeer.annotate.store import Store, create_store

@@ -18,7 +18,8 @@ import pytest
 from compeer.annotate.items import add_items, import_items
 from compeer.annotate.labels import own_labels
 from compeer.annotate.people import people
-from compeer.annotate.projects import DIMENSIONS, ProjectSettings, add_project, change_settings
+from compeer.annotate.projects import ProjectSettings, add_project, change_settings
+from compeer.annotate.questions import DIMENSIONS
 from compeer.annotate.store import Store, create_store
 from compeer.ser.record import SerRecord, read_records
 from tests.support.annotation import PASSWORD, RIGHT, cheap_hashes_fixture, new_item, person, record, steps_project  # noqa: F401

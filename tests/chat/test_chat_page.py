@@ -20,8 +20,8 @@ from compeer.chat.app import ServeSettings
 from compeer.chat.turn import Event, ReplyPart, TurnDone, TurnRequest
 from compeer.policy.control import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
+from compeer.safety.fixed_replies import LANGUAGES, Replies
 from compeer.safety.guard import GuardedTurn
-from compeer.safety.replies import LANGUAGES, Replies
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import KINDS, Risk
 from tests.support.browser import DONE, browser_fixture, site, tell, visit  # noqa: F401

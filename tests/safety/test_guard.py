@@ -12,11 +12,11 @@ import pytest
 
 from compeer.errors import InputError
 from compeer.safety.detect import Detector
+from compeer.safety.fixed_replies import LANGUAGES, Replies
 from compeer.safety.guard import FOLLOW_UPS, Guard, GuardState
 from compeer.safety.hooks import CrisisEvent, HandOver, LogLine, Webhook
 from compeer.safety.languages import unread
 from compeer.safety.output import check_reply
-from compeer.safety.replies import LANGUAGES, Replies
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import CATEGORIES, KINDS, Finding, Kind, Level, Risk, Trigger
 

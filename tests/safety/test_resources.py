@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from compeer.errors import InputError
-from compeer.safety.replies import LANGUAGES, Replies, language_of, wordings
+from compeer.safety.fixed_replies import LANGUAGES, Replies, language_of, wordings
 from compeer.safety.resources import VARIABLE, load_resources, region_of
 from compeer.safety.risk import CATEGORIES, KINDS
 

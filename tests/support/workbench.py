@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 
+from compeer.annotate.api_models import WorkbenchSettings
 from compeer.annotate.app import workbench_app
-from compeer.annotate.forms import WorkbenchSettings
 from compeer.annotate.people import add_person
 from compeer.annotate.store import Store
 from compeer.ser.record import SerRecord

@@ -18,9 +18,9 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from compeer.annotate import forms, labels, people, projects, results
+from compeer.annotate import api_models, labels, people, projects, results
 from compeer.annotate.access import Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
-from compeer.annotate.forms import ItemNumber, Number, WhichProject, WorkbenchSettings
+from compeer.annotate.api_models import ItemNumber, Number, WhichProject, WorkbenchSettings
 from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
 from compeer.annotate.projects import Guidelines, ProjectSettings, project_by_number
 from compeer.annotate.queue import next_task, next_task_anywhere, progress, today
@@ -39,19 +39,19 @@ _REFUSALS = refusals(400, 401, 403, 404, 408, 409, 413, 421, 429, 500, 503)
 
 
 @api.get("/projects", tags=["work"])
-def list_projects(store: StoreHere, me: Me) -> dict[Literal["projects"], list[forms.ProjectState]]:
+def list_projects(store: StoreHere, me: Me) -> dict[Literal["projects"], list[api_models.ProjectState]]:
     """All projects, and how far one is in each."""
-    return {"projects": [forms.ProjectState.of(store, me, project) for project in projects.projects(store)]}
+    return {"projects": [api_models.ProjectState.of(store, me, project) for project in projects.projects(store)]}
 
 
 @api.get("/projects/{project}/guidelines", tags=["work"])
-def read_guidelines(project: Number, store: StoreHere, _: Me, version: forms.Version = None) -> Guidelines:
+def read_guidelines(project: Number, store: StoreHere, _: Me, version: api_models.Version = None) -> Guidelines:
     """A project's guidelines in Markdown; the newest version unless one is named."""
     return projects.guidelines_of(store, project, version)
 
 
 @api.post("/next", tags=["work"])
-def give_next(body: forms.NextRequest, store: StoreHere, me: Worker) -> forms.NextTask:
+def give_next(body: api_models.NextRequest, store: StoreHere, me: Worker) -> api_models.NextTask:
     """The item to work on, kept for this person for a while; the same again until it is labelled or given back."""
     found = next_task(store, me, body.project) if body.project else next_task_anywhere(store, me)
     task, rest = (None, found) if isinstance(found, str) else (found, None)
@@ -60,7 +60,7 @@ def give_next(body: forms.NextRequest, store: StoreHere, me: Worker) -> forms.Ne
     far = [progress(store, me, project) for project in chosen]
     mine, left = (sum(one[part] for one in far) for part in (0, 1))
     day = today(store, me, *(chosen if number else []))
-    return forms.NextTask(task=task, rest=rest, today=day, mine=mine, left=left)
+    return api_models.NextTask(task=task, rest=rest, today=day, mine=mine, left=left)
 
 
 @api.get("/items/{item}", tags=["work"])
@@ -70,23 +70,23 @@ def read_item(item: ItemNumber, store: StoreHere, me: Worker) -> Task:
 
 
 @api.put("/items/{item}/labels", tags=["work"])
-def label(item: ItemNumber, body: forms.SentLabel, store: StoreHere, me: Worker) -> forms.KeptLabel:
+def label(item: ItemNumber, body: api_models.SentLabel, store: StoreHere, me: Worker) -> api_models.KeptLabel:
     """Gives a label or changes one's own; once this is answered, it is kept. The same again changes nothing."""
     if not body.final:
-        return forms.KeptLabel(item=item, final=False, expires=labels.save_draft(store, me, item, body.answers))
+        return api_models.KeptLabel(item=item, final=False, expires=labels.save_draft(store, me, item, body.answers))
     more: dict[str, Any] = {"seconds": body.seconds, "remark": body.note, "guideline": body.guidelines}
-    return forms.KeptLabel(item=item, final=True, known=labels.submit(store, me, item, body.answers, **more))
+    return api_models.KeptLabel(item=item, final=True, known=labels.submit(store, me, item, body.answers, **more))
 
 
 @api.post("/items/{item}/settle", status_code=204, tags=["admin"])  # before the next, which would match it
-def settle_flag(item: ItemNumber, body: forms.SettledFlag, store: StoreHere, me: Admin) -> None:
+def settle_flag(item: ItemNumber, body: api_models.SettledFlag, store: StoreHere, me: Admin) -> None:
     """An admin's answer to a flag: the item goes back into the queue, or is dropped."""
     labels.settle_flag(store, item, body.keep, me)
 
 
 @api.post("/items/{item}/{how}", status_code=204, tags=["work"])
 def give_back(
-    item: ItemNumber, how: labels.GivingBack, store: StoreHere, me: Worker, body: forms.GivenReason | None = None
+    item: ItemNumber, how: labels.GivingBack, store: StoreHere, me: Worker, body: api_models.GivenReason | None = None
 ) -> None:
     """Gives an item back: to somebody else (skip; decline, if it is too much), to an admin (flag), or for a pause."""
     reason = body.reason if body and how in ("skip", "flag") else ""  # nobody has to explain the other two
@@ -95,7 +95,7 @@ def give_back(
 
 @api.get("/mine", tags=["work"])
 def list_mine(
-    store: StoreHere, me: Worker, project: forms.AnyProject = None, limit: forms.Limit = 50
+    store: StoreHere, me: Worker, project: api_models.AnyProject = None, limit: api_models.Limit = 50
 ) -> dict[Literal["labels"], list[labels.OwnLabel]]:
     """One's own labels, newest first, and whether they may still be changed."""
     return {"labels": labels.own_labels(store, me, project, limit)}
@@ -122,35 +122,35 @@ def read_media(
 
 
 @api.post("/projects", status_code=201, tags=["admin"])
-def make_project(body: forms.NewProject, store: StoreHere, me: Admin) -> forms.ProjectState:
+def make_project(body: api_models.NewProject, store: StoreHere, me: Admin) -> api_models.ProjectState:
     """Makes a project with the first version of its guidelines."""
     made = projects.add_project(store, body.name, body.task, body.guidelines, body.settings, me)
-    return forms.ProjectState.of(store, me, made)
+    return api_models.ProjectState.of(store, me, made)
 
 
 @api.put("/projects/{project}/settings", tags=["admin"])
-def change_project(project: Number, body: ProjectSettings, store: StoreHere, me: Admin) -> forms.ProjectState:
+def change_project(project: Number, body: ProjectSettings, store: StoreHere, me: Admin) -> api_models.ProjectState:
     """Sets how a project is run from now on; what is left out gets its usual value."""
-    return forms.ProjectState.of(store, me, projects.change_settings(store, project, body, me))
+    return api_models.ProjectState.of(store, me, projects.change_settings(store, project, body, me))
 
 
 @api.put("/projects/{project}/guidelines", tags=["admin"])
-def write_guidelines(project: Number, body: forms.NewGuidelines, store: StoreHere, me: Admin) -> Guidelines:
+def write_guidelines(project: Number, body: api_models.NewGuidelines, store: StoreHere, me: Admin) -> Guidelines:
     """Sets new guidelines, which are a new version unless they are the same."""
     return Guidelines(version=projects.set_guidelines(store, project, body.text, me), text=body.text)
 
 
 @api.delete("/dialogues/{dialogue:path}", tags=["admin"])
-def remove_dialogue(dialogue: forms.DialogueId, store: StoreHere, me: Admin) -> dict[Literal["items"], int]:
+def remove_dialogue(dialogue: api_models.DialogueId, store: StoreHere, me: Admin) -> dict[Literal["items"], int]:
     """Deletes a dialogue in all projects, with all labels and remarks on it; backups and exports are not reached."""
     return {"items": delete_dialogue(store, dialogue, me)}
 
 
 @api.post("/invitations", status_code=201, tags=["admin"])
-def invite(body: forms.NewInvitation, request: Request, access: AccessHere, me: Admin) -> forms.Invited:
+def invite(body: api_models.NewInvitation, request: Request, access: AccessHere, me: Admin) -> api_models.Invited:
     """A link with which one person or program can join, once."""
     token = people.invite(access.store, body.roles, body.languages, program=body.program, days=body.days, actor=me)
-    return forms.Invited(invitation=token, link=f"{access.address(request)}/join#{token}", days=body.days)
+    return api_models.Invited(invitation=token, link=f"{access.address(request)}/join#{token}", days=body.days)
 
 
 @api.get("/invitations", tags=["admin"])
@@ -166,14 +166,14 @@ def withdraw_invitation(invitation: Number, store: StoreHere, me: Admin) -> None
 
 
 @api.get("/people", tags=["admin"])
-def list_people(store: StoreHere, me: Admin) -> dict[Literal["people"], list[forms.PersonAndDay]]:
+def list_people(store: StoreHere, me: Admin) -> dict[Literal["people"], list[api_models.PersonAndDay]]:
     """Everyone who ever joined."""
     found = people.people(store, me)
-    return {"people": [forms.PersonAndDay(**dict(one), today=today(store, one)) for one in found]}
+    return {"people": [api_models.PersonAndDay(**dict(one), today=today(store, one)) for one in found]}
 
 
 @api.patch("/people/{person}", tags=["admin"])
-def change_person(person: Number, body: forms.ChangedPerson, store: StoreHere, me: Admin) -> people.Person:
+def change_person(person: Number, body: api_models.ChangedPerson, store: StoreHere, me: Admin) -> people.Person:
     """Sets somebody's roles, languages or limit a day; fields may be left out."""
     return people.change_person(store, person, me, **body.model_dump(exclude_unset=True))
 
@@ -186,7 +186,7 @@ def remove_person(person: Number, store: StoreHere, me: Admin) -> None:
 
 @api.get("/audit", tags=["admin"])
 def read_audit(
-    store: StoreHere, me: Admin, before: forms.BeforeEvent = None, limit: forms.Limit = 100
+    store: StoreHere, me: Admin, before: api_models.BeforeEvent = None, limit: api_models.Limit = 100
 ) -> dict[Literal["rows"], list[dict[str, Any]]]:
     """What was done, newest first: when, by whom, what, on which item; never any text."""
     return {"rows": people.audit_log(store, me, before, limit)}
@@ -200,12 +200,16 @@ def read_agreement(project: WhichProject, store: StoreHere, me: Admin) -> dict[s
 
 @api.get("/disagreements", tags=["admin"])
 def list_disagreements(
-    project: WhichProject, question: forms.QuestionName, store: StoreHere, me: Admin, page: forms.PageNumber = 1
-) -> forms.Disagreements:
+    project: WhichProject,
+    question: api_models.QuestionName,
+    store: StoreHere,
+    me: Admin,
+    page: api_models.PageNumber = 1,
+) -> api_models.Disagreements:
     """Items on which first labels differ in a question, newest first."""
     found = results.disagreements(store, project, question, me)
     rows, pages = found[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE], max(1, math.ceil(len(found) / ROWS_A_PAGE))
-    return forms.Disagreements(total=len(found), page=page, pages=pages, rows=rows)
+    return api_models.Disagreements(total=len(found), page=page, pages=pages, rows=rows)
 
 
 @api.get("/items/{item}/everything", tags=["admin"])
@@ -226,8 +230,8 @@ def import_file(
     store: StoreHere,
     me: Admin,
     kind: ItemKind = "real",
-    priority: forms.Priority = 0,
-    file: forms.SentFile = b"",
+    priority: api_models.Priority = 0,
+    file: api_models.SentFile = b"",
 ) -> dict[Literal["counts"], dict[str, int]]:
     """Adds the items of a file, or nothing of it where it is wrong somewhere; items that are there are left out."""
     if not file:
@@ -240,7 +244,7 @@ def import_file(
 
 
 @api.get("/export", tags=["transfer"], response_class=Response, responses=_TABLE["file"])
-def export_file(project: WhichProject, store: StoreHere, me: Admin, format: forms.FileFormat = "ours") -> Response:
+def export_file(project: WhichProject, store: StoreHere, me: Admin, format: api_models.FileFormat = "ours") -> Response:
     """A project's labels as a file: records with the consensus, every label by itself, the agreement."""
     chosen = project_by_number(store, project)
     if format == "records" and chosen.task != "steps":

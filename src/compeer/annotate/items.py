@@ -20,7 +20,8 @@ from pydantic import AfterValidator, Field, ValidationError
 from sqlalchemy import Connection, Row, select
 
 from compeer.annotate.people import Person, admin_writes
-from compeer.annotate.projects import QUESTIONS, RESPONSES, LabelQuestion, Project, TaskKind, by_position, kept_answers
+from compeer.annotate.projects import Project
+from compeer.annotate.questions import QUESTIONS, RESPONSES, LabelQuestion, TaskKind, by_position, kept_answers
 from compeer.annotate.schema import ITEMS, LABELS, TEXTS, all_rows
 from compeer.annotate.store import Refused, Store, canonical, needed_row, text_of
 from compeer.dialogue import Utterance

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, Row, select
 
 from compeer.annotate.items import OwnAnswers, Task, own_answers, questions_of, task_of
 from compeer.annotate.people import Person, admin_writes, person_by_id, require
-from compeer.annotate.projects import by_position, kept_answers, project_by_id
+from compeer.annotate.projects import project_by_id
+from compeer.annotate.questions import by_position, kept_answers
 from compeer.annotate.queue import given_as
 from compeer.annotate.schema import ITEMS, LABELS, LEASES, PASSES, PEOPLE, one_row
 from compeer.annotate.store import Refused, Store, needed_row, text_of

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from sqlalchemy import Row
 
 from compeer.annotate.people import DAY
-from compeer.annotate.projects import QUESTIONS, Answer, LabelQuestion, Project, TaskKind, consensus
+from compeer.annotate.projects import Project
+from compeer.annotate.questions import QUESTIONS, Answer, LabelQuestion, TaskKind, consensus
 from compeer.statistics import Estimate, cohens_kappa, krippendorff, percent, wilson
 
 K = TypeVar("K", bound="int | str | tuple[str, str]")

@@ -19,7 +19,8 @@ from sqlalchemy import Connection, Row, Select, and_, bindparam, exists, func, o
 from compeer.annotate.events import day_of
 from compeer.annotate.items import Task, task_of
 from compeer.annotate.people import Person, person_by_id, require
-from compeer.annotate.projects import RESPONSES, Project, project_by_id, projects
+from compeer.annotate.projects import Project, project_by_id, projects
+from compeer.annotate.questions import RESPONSES
 from compeer.annotate.schema import DAYS, EVENTS, ITEMS, LABELS, LANES, LEASES, PAIRS, PASSES, one_row
 from compeer.annotate.store import Store, Writing, needed_row
 

@@ -18,7 +18,8 @@ from compeer.annotate.items import view
 from compeer.annotate.labels import passed_items
 from compeer.annotate.metrics import LabelledItem, groups, project_metrics
 from compeer.annotate.people import Person, admin_writes, require
-from compeer.annotate.projects import QUESTIONS, RESPONSES, Answer, Project, TaskKind, project_by_id
+from compeer.annotate.projects import Project, project_by_id
+from compeer.annotate.questions import QUESTIONS, RESPONSES, Answer, TaskKind
 from compeer.annotate.queue import freeze_all
 from compeer.annotate.schema import ITEMS, LABELS, PEOPLE, TEXTS
 from compeer.annotate.store import Refused, Store, make_private_folder, needed_row

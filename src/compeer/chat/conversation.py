@@ -22,9 +22,9 @@ from compeer.policy.prompt import Task, pictures_of, supporter_prompt
 from compeer.reasoning import STEPS, ParsedTurn, Part, SupportTurn
 from compeer.reward.rank import Ranked, arank
 from compeer.reward.score import Judge, Score, Sign
+from compeer.safety.fixed_replies import Replies, language_of
 from compeer.safety.guard import Guard, GuardedTurn
 from compeer.safety.output import SentenceGate
-from compeer.safety.replies import Replies, language_of
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import Risk
 from compeer.statistics import generator

@@ -203,8 +203,8 @@ def serve(
     rate: float = option("Requests a minute for each address; 0 for no limit.", 6000, min=0),
 ) -> None:
     """Serve the workbench: pages to annotate in and to watch agreement, and an API that does all they do."""
+    from compeer.annotate.api_models import WorkbenchSettings
     from compeer.annotate.app import workbench_app
-    from compeer.annotate.forms import WorkbenchSettings
     from compeer.cli.serve import serve_app, served_address, served_hosts
     from compeer.web.serving import bound_socket, checked_proxies, is_loopback
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
 from compeer.safety.detect import detect
+from compeer.safety.fixed_replies import Replies, language_of, recognised
 from compeer.safety.hooks import CrisisEvent, Hook
 from compeer.safety.languages import UNREAD, unread
 from compeer.safety.output import LONGEST, Check, SentenceGate, check_carefully, check_reply, without_weights
-from compeer.safety.replies import Replies, language_of, recognised
 from compeer.safety.resources import Resources, load_resources
 from compeer.safety.risk import Kind, Risk, Trigger
 

@@ -13,7 +13,8 @@ from pydantic import Field, StrictBool, StrictInt, StringConstraints
 
 from compeer.annotate.items import LONGEST_ID, Task, Text
 from compeer.annotate.people import Person, Role
-from compeer.annotate.projects import LONGEST_GUIDELINES, Project, ProjectSettings, TaskKind
+from compeer.annotate.projects import LONGEST_GUIDELINES, Project, ProjectSettings
+from compeer.annotate.questions import TaskKind
 from compeer.annotate.queue import Reason, Today, progress, stage_counts
 from compeer.annotate.store import Store
 from compeer.io import Frozen

@@ -17,7 +17,7 @@ from compeer.io import Frozen
 from compeer.safety.resources import HelpLine, Resources, read_toml
 from compeer.safety.risk import KINDS, Kind
 
-FOLDER = Path(__file__).with_name("replies")
+FOLDER = Path(__file__).with_name("fixed_replies")
 LANGUAGES = ("en", "zh")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 
