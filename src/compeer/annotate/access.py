@@ -22,7 +22,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Scope
 
-from compeer.annotate import forms, people
+from compeer.annotate import api_models, people
 from compeer.annotate.people import DAY, Person, Role, hashed_secret, is_secret, require
 from compeer.annotate.projects import projects
 from compeer.annotate.queue import today
@@ -184,7 +184,7 @@ class Access:
 
     async def sign_in(
         self, request: Request, response: Response, name: str, check: Callable[[], Person]
-    ) -> forms.SignedIn:
+    ) -> api_models.SignedIn:
         """Begins the session of whoever passes a check of what can be guessed, and sets the cookies of a person."""
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise refusal("foreign")
@@ -197,7 +197,7 @@ class Access:
             device = await run_in_threadpool(device_token, self.store, person.name, secrets.token_hex(16))
             for cookie, value, days in ((COOKIE, token, SESSION_DAYS), (DEVICE, device, DEVICE_DAYS)):
                 response.set_cookie(cookie, value, max_age=days * 86_400, **self._unread(request))
-        return forms.SignedIn(person=person, csrf=csrf_of(token), token=token if person.program else None)
+        return api_models.SignedIn(person=person, csrf=csrf_of(token), token=token if person.program else None)
 
     def forget(self, request: Request, response: Response) -> None:
         response.delete_cookie(COOKIE, **self._unread(request))
@@ -256,7 +256,7 @@ sign_in = APIRouter(tags=["sign-in"])
 
 
 @sign_in.post("/join")
-async def join(body: forms.Join, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
+async def join(body: api_models.Join, request: Request, response: Response, access: AccessHere) -> api_models.SignedIn:
     """Takes up an invitation; the session begins at once."""
     name = f"invitation {body.invitation.partition('.')[0]}"
     check = partial(people.join, access.store, body.invitation, body.name, body.password)
@@ -264,7 +264,9 @@ async def join(body: forms.Join, request: Request, response: Response, access: A
 
 
 @sign_in.post("/login")
-async def begin(body: forms.Login, request: Request, response: Response, access: AccessHere) -> forms.SignedIn:
+async def begin(
+    body: api_models.Login, request: Request, response: Response, access: AccessHere
+) -> api_models.SignedIn:
     """Begins a session: a cookie for a person, a token for a program. Guessing is slowed down."""
     check = partial(person_by_password, access.store, body.name, body.password)
     return await access.sign_in(request, response, body.name, check)
@@ -272,8 +274,8 @@ async def begin(body: forms.Login, request: Request, response: Response, access:
 
 @sign_in.post("/me/password")
 async def replace_password(
-    body: forms.NewPassword, request: Request, response: Response, access: AccessHere, me: Me
-) -> forms.SignedIn:
+    body: api_models.NewPassword, request: Request, response: Response, access: AccessHere, me: Me
+) -> api_models.SignedIn:
     """Sets another password; all other sessions end."""
     check = partial(change_password, access.store, me, body.old, body.new)
     return await access.sign_in(request, response, f"password of {me.id}", check)
@@ -294,12 +296,12 @@ def leave(request: Request, response: Response, access: AccessHere, me: Me) -> N
 
 
 @sign_in.get("/me")
-def read_me(request: Request, store: StoreHere, me: Me) -> forms.Myself:
+def read_me(request: Request, store: StoreHere, me: Me) -> api_models.Myself:
     """Who asks, the token for changes, and the day so far; the limit is the lowest of all projects."""
-    return forms.Myself(person=me, csrf=csrf_of(token_of(request)[0]), today=today(store, me, *projects(store)))
+    return api_models.Myself(person=me, csrf=csrf_of(token_of(request)[0]), today=today(store, me, *projects(store)))
 
 
 @sign_in.patch("/me")
-def change_me(body: forms.ChangedSelf, store: StoreHere, me: Me) -> Person:
+def change_me(body: api_models.ChangedSelf, store: StoreHere, me: Me) -> Person:
     """Sets one's languages, a limit a day, whether items marked as crisis are given; fields may be left out."""
     return people.change_person(store, me.id, me, **body.model_dump(exclude_unset=True))
