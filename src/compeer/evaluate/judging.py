@@ -108,7 +108,7 @@ async def judge_conversations(
     talks: Sequence[Talk], judges: Sequence[TextModel], settings: EscEvalSettings, seed: int = 0
 ) -> list[ScoreRow]:
     """The rows of all judges, in the order of conversations, judges and dimensions."""
-    _check(judges)
+    _check(talks, judges)
     blocks = in_blocks(talks, _block_size(judges, settings))
     parts = await asyncio.gather(*map(_work(judges, settings, seed), blocks))
     return [row for rows in parts for row in rows]
@@ -124,7 +124,7 @@ async def score_stage(
     advance: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Writes the rows of conversations read from `inputs` as they come, going on after a stop; gives the manifest."""
-    _check(judges)
+    _check(talks, judges)
     work, size = _work(judges, settings, seed), _block_size(judges, settings)
     wanted = {
         "calls": "conversation" if settings.one_call else "dimension",
@@ -242,6 +242,10 @@ def _block_size(judges: Sequence[TextModel], settings: EscEvalSettings) -> int:
     return max(1, max(judge.batch_size for judge in judges) // len(settings.questions))
 
 
-def _check(judges: Sequence[TextModel]) -> None:
+def _check(talks: Sequence[Talk], judges: Sequence[TextModel]) -> None:
     if not judges or len({judge.name for judge in judges}) < len(judges):
         raise InputError("the judges need a name each, and there must be one at least.", field="judges")
+    for (name, repeat), count in Counter((one.scenario, one.repeat) for one in talks).most_common(1):
+        if count > 1:
+            what = f"there are {count} conversations '{name}' with repeat {repeat}."
+            raise InputError(what, field="repeat", do="Count the repeats of a scenario from 1.")
