@@ -254,8 +254,7 @@ def test_seekers_and_supporters_take_turns(tiny_learner: Path, tmp_path: Path, m
             texts = [turn if self.supporter and number else "I was sacked." for number, _ in enumerate(prompts)]
             if self.supporter and len(prompts) == 1:
                 texts = [turn]  # the second try
-            ids = [(*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id) for text in texts]
-            return [type("Drawn", (), {"ids": one}) for one in ids]
+            return [[*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id] for text in texts]
 
     monkeypatch.setattr(rollouts, "Decoder", Scripted)
     job = {"talk": "base", "out": "talks", "rounds": 2, "repeats": 1, "cards": 2, "seed": 1}

@@ -104,12 +104,16 @@ class PictureReader:
         time, height, width = found["image_grid_thw"][0].tolist()
         return Picture(found["pixel_values"], (time, height, width))
 
+    def cells(self, grid: Sequence[int]) -> int:
+        """How many tokens a picture takes."""
+        return math.prod(grid) // self.merge**2
+
     def expand(self, ids: Sequence[int], grids: Sequence[Sequence[int]], values: Sequence[int] = ()) -> list[int]:
         """The tokens with each picture's mark repeated as often as the picture has cells; or the tokens' `values`."""
         left = iter(grids)
         found: list[int] = []
         for token, value in zip(ids, values or ids, strict=True):
-            found += [value] * (math.prod(next(left)) // self.merge**2 if token == self.token else 1)
+            found += [value] * (self.cells(next(left)) if token == self.token else 1)
         return found
 
     def inputs(self, pictures: Sequence[Picture]) -> dict[str, torch.Tensor]:
