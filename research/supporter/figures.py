@@ -32,8 +32,11 @@ from compeer.ser.wording import derived_stage
 from compeer.statistics import generator
 
 JUDGES = ("judge", "judge-3", "judge-blind", "process", "outcome")
-ROUNDS = {"reward_over_sft": ("again", "sft"), "ranked_over_again": ("ranked", "again-3")}
-ROUNDS |= {"second_over_again": ("second", "again-3")}
+ROUNDS = {
+    "reward_over_sft": ("again", "sft"),
+    "ranked_over_again": ("ranked", "again-3"),
+    "second_over_again": ("second", "again-3"),
+}
 """Rounds of training whose three seeds together are compared with the supporter before, as the reading names them."""
 
 
