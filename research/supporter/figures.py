@@ -36,6 +36,7 @@ ROUNDS = {
     "reward_over_sft": ("again", "sft"),
     "ranked_over_again": ("ranked", "again-3"),
     "second_over_again": ("second", "again-3"),
+    "matched_over_again": ("matched", "again-3"),
 }
 """Rounds of training whose three seeds together are compared with the supporter before, as the reading names them."""
 

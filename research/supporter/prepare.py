@@ -29,7 +29,7 @@ from compeer.reward.conversation import JudgeForm, chats
 from compeer.ser.record import SerRecord, write_records
 
 HERE = Path(__file__).parent
-READING = 9
+READING = 10
 """Which sample of fresh moments is to be read; those of `reward.json` to `seventh.json` came before."""
 
 

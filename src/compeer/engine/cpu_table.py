@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from compeer.engine.rows import Backend, ModelFiles, Row, common
 from compeer.io import atomic, text_hash
 from compeer.pipeline import in_blocks
 
+_REMEMBERED = 256  # answers by prompt: ranking asks about the steps of an output once for each other output
 _SHORTEST_SHARED = 16  # a prompt that has fewer tokens in common with another is read from its start
 _PUT_ASIDE = 256 << 20  # bytes of keys and values that are put aside; those not used for the longest time go first
 
@@ -273,6 +275,7 @@ class CpuEngine:
             if files.exact and isinstance(model, Int8):
                 model.exact.add(files.adapter)
         self.vocabulary, self.width = model.vocabulary, model.width
+        self._probabilities = lru_cache(_REMEMBERED)(self._asked)
 
     def keep(self, ids: Sequence[int]) -> None:
         """Has the beginning of prompts at hand from now on, from disk if it was computed before."""
@@ -284,6 +287,9 @@ class CpuEngine:
 
     def probabilities(self, ids: Sequence[int], answers: Sequence[int]) -> list[float]:
         """How probable each of these tokens is after a prompt, given that it is one of them."""
+        return list(self._probabilities(tuple(ids), tuple(answers)))
+
+    def _asked(self, ids: tuple[int, ...], answers: tuple[int, ...]) -> list[float]:
         found: list[float] = self.logits(ids).result()[list(answers)].float().softmax(0).tolist()
         return found
 
