@@ -1,7 +1,7 @@
 """What the engines on a CPU gain: the same turns in eight bits, by llama.cpp and by torch in float32, in one run.
 
     python benchmarks/serve.py small [--turns 6] [--clients 8] [--max-tokens 120] [--backends int8 llama.cpp torch]
-    python benchmarks/serve.py large qwen-1.5b [--turns 3]
+    python benchmarks/serve.py large qwen-1.5b [--judge judge-1.5b] [--turns 3]
     python benchmarks/serve.py agreement [--verdicts 500] [--backend int8]
     python benchmarks/serve.py outputs [--outputs 1000] [--model random]
 
@@ -226,6 +226,7 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
     assert prepared is not None
     tokenizer = load_tokenizer(prepared.tokenizer)
     engine = CpuEngine(prepared, tokenizer.eos_token_id)
+    judge = LocalJudge(options.judge or options.model, form=None if options.judge else JudgeForm())
     asked = histories(2 * options.turns)
     found: dict[str, list[float]] = {}
     for turn in range(options.turns):
@@ -253,7 +254,6 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
                 Utterance(speaker="supporter", text=done.reply),
                 Utterance(speaker="seeker", text="Yes. I do not know how to tell my family about it."),
             )
-        judge = LocalJudge(options.model, form=JudgeForm())
         with Clock() as clock:
             judge.judge([Case(asked[-1 - turn], parse_turn(TURN), "I am sorry. What happened?")])
         found.setdefault("verdicts_s", []).append(clock.wall)
@@ -377,6 +377,7 @@ def main() -> None:
         way.set_defaults(work=work)
         if name == "large":
             way.add_argument("model")
+            way.add_argument("--judge", help="the judge of the same base; without it, the base itself judges")
         if name == "agreement":
             way.add_argument("--verdicts", type=int, default=500)
             way.add_argument("--backend", choices=BACKENDS[:-1], default="int8")
