@@ -313,10 +313,7 @@ class Fused:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="compeer-layers")
 
     def run(self, hidden: Array, sequences: Sequence[int], positions: Sequence[int], cells: Array) -> None:
-        """Takes tokens, (tokens, size), through all layers in place, and keeps their keys and values in `cells`.
-
-        A sequence's tokens stand in their order.
-        """
+        """Takes tokens, (tokens, size), a sequence's in order, through all layers; keys and values go to `cells`."""
         count, keys, size = len(hidden), cells.shape[3], cells.shape[5]
         queries, both = self._rest[4], self._parts[2].scale.shape[1]
         sizes = ((queries + 2 * keys, size), (queries * size,), (both,), (both // 2,), hidden.shape[1:])

@@ -63,10 +63,7 @@ def _score_line() -> re.Pattern[str]:
 
 
 def read_lines(text: str) -> list[Named]:
-    """The scores that whole lines of a text give; nothing where a number stands anywhere else.
-
-    It could be the score, another scale, or a second thought.
-    """
+    """The scores that whole lines of a text give; nothing where another number stands, which could be meant instead."""
     found: list[Named] = []
     for line in _normal(text).splitlines():
         if match := _score_line().fullmatch(line.strip(" \t|[](){}")):

@@ -109,11 +109,7 @@ def read_candidates(path: Path) -> Iterator[Candidate]:
 def best_candidates(
     records: Sequence[SerRecord], candidates: Iterable[Candidate], threshold: float = 3
 ) -> list[SerRecord]:
-    """The records with their candidate turn replaced by the best-scored output; those without a good one are left out.
-
-    Good is an output that is whole, whose total is at least the threshold, and whose response the safety guard lets
-    pass. Of equally good ones the first is taken.
-    """
+    """The records with their best output as candidate: whole, worth the threshold, and let pass by the safety guard."""
     known = {record.id: record for record in records}
     best: dict[str, tuple[float, SerRecord]] = {}
     for candidate in candidates:

@@ -69,18 +69,14 @@ def _texts(record: SerRecord) -> list[Any]:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """One part's labels beside a judge's verdicts on it, an entry a record that has both.
-
-    Classes are given by their index: False and True for a step, the order of `PREFERENCES` for the response.
-    `probabilities` are those of True, or of an acceptable response.
-    """
+    """One part's labels beside a judge's verdicts on it, an entry a record that has both."""
 
     part: Part
     size: tuple[int, int]  # how many dialogues the test set has, and how many classes the part
     dialogues: Indices
-    truth: Indices
+    truth: Indices  # 0 and 1 for False and True of a step; a response's label by its index among `PREFERENCES`
     verdicts: Indices
-    probabilities: Numbers
+    probabilities: Numbers  # of True, or of an acceptable response
     sources: npt.NDArray[np.object_]
     kinds: npt.NDArray[np.object_]
 

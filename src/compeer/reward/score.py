@@ -126,19 +126,15 @@ class Answers:
 
 @dataclass(frozen=True)
 class Score:
-    """What an output earned, and the only thing that carries it to an advantage.
-
-    A judge gives five parts, `response` only where there was a reference, and their total; other sources give parts of
-    their own (`more`). `sources` holds the totals that were added up. Without a total, `unscored` says why.
-    """
+    """What an output earned, and the only thing that carries it to an advantage; a judge gives five parts."""
 
     steps: Mapping[Part, Sign] = field(default_factory=dict)
-    response: Sign | None = None
+    response: Sign | None = None  # only where there was a reference
     format: Sign | None = None
     total: float | None = None
-    unscored: str | None = None
-    more: Mapping[str, float | None] = field(default_factory=dict)
-    sources: Mapping[str, float | None] = field(default_factory=dict)
+    unscored: str | None = None  # why there is no total
+    more: Mapping[str, float | None] = field(default_factory=dict)  # the parts that other sources give
+    sources: Mapping[str, float | None] = field(default_factory=dict)  # the totals that were added up
 
     def parts(self) -> dict[str, int | None]:
         """The five parts of a judge by name, None where there is none."""

@@ -86,10 +86,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class Webhook:
-    """Posts each event as JSON to a URL, from a thread of its own, some times over where it fails.
-
-    By urllib: httpx logs the whole address, which may hold a key.
-    """
+    """Posts each event as JSON to a URL, from a thread of its own, some times over where it fails."""
 
     def __init__(
         self,
@@ -112,7 +109,7 @@ class Webhook:
         self._headers = {**(headers or {}), "Content-Type": "application/json; charset=utf-8"}
         self._include_text, self._timeout = include_text, timeout
         self._attempts, self._pause = attempts, pause
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._opener = urllib.request.build_opener(_NoRedirect)  # httpx logs the whole address, which may hold a key
         self._sending = ThreadPoolExecutor(max_workers=2, thread_name_prefix="compeer-webhook")
         self._open: set[Future[None]] = set()
 

@@ -55,13 +55,10 @@ SUPPORTER = "\N{INFORMATION SEPARATOR TWO}"
 
 
 class Guess(NamedTuple):
-    """What a reader makes of a conversation: the likeliest kind, and how sure it is of danger and of a crisis.
-
-    Both are between 0 and 1, scaled so that one half is where it counts.
-    """
+    """What a reader makes of a conversation: the likeliest kind, and how sure it is of danger and of a crisis."""
 
     kind: Kind
-    danger: float
+    danger: float  # between 0 and 1, and so scaled that one half is where it counts, as for a crisis
     crisis: float
 
 
@@ -206,11 +203,7 @@ small_reader = loaded_once(SmallReader)
 
 
 class Memory(Generic[Found]):
-    """Findings by the texts they were made of, so that a turn costs what its new message costs.
-
-    There is room for `most` in all, each takes the room that `size` says; what was not asked for longest goes first.
-    Texts are known by a digest, and none is kept here in clear.
-    """
+    """Findings by a digest of their texts. Each takes the room that `size` says; the least recently asked go first."""
 
     def __init__(self, most: int, size: Callable[[Found], int] = lambda _: 1) -> None:
         self._most, self._size, self._used = most, size, 0

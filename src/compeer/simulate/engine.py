@@ -76,12 +76,12 @@ async def _to_the_end(
 
 async def _take(batch: Sequence[LoggedDialogue], model: TextModel | None, semaphores: Semaphores) -> None:
     """One turn of each dialogue of a batch: as it was saved, if all were; else asked for together."""
-    takings = [] if all(dialogue.has_saved for dialogue in batch) else [dialogue.take() for dialogue in batch]
+    takings = [] if all(dialogue.saved for dialogue in batch) else [dialogue.take() for dialogue in batch]
     if model and takings:
         async with semaphores[id(model)]:
             await ask_together(model, takings)
     for number, dialogue in enumerate(batch):
-        if dialogue.has_saved:
+        if dialogue.saved:
             dialogue.replay()
         else:
             dialogue.add(takings[number])

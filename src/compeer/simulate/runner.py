@@ -74,7 +74,7 @@ class LoggedDialogue:
             "seeker": seeker.described,
             "supporter": supporter.described,
         }
-        self._saved = _opened(self.path, json.loads(json.dumps(head)))
+        self.saved = _opened(self.path, json.loads(json.dumps(head)))
 
     @property
     def turns(self) -> list[Turn]:
@@ -102,11 +102,6 @@ class LoggedDialogue:
         return self._limits.rounds if self.outcome else len(self.turns) // 2
 
     @property
-    def has_saved(self) -> bool:
-        """Whether the next turn, or the end, was saved by an earlier run."""
-        return bool(self._saved)
-
-    @property
     def conversation(self) -> Conversation:
         """The whole of it, once there is an outcome."""
         if self.outcome is None:
@@ -122,8 +117,8 @@ class LoggedDialogue:
         )
 
     def replay(self) -> None:
-        """Does what the saved entry says."""
-        self.entries.append(self._saved.popleft())
+        """Does what the next saved entry says."""
+        self.entries.append(self.saved.popleft())
 
     def take(self) -> Taking:
         """The next turn, begun: it is over once it has no request any more."""

@@ -52,18 +52,15 @@ PROMPTS = (*(f"{name}.{language}.txt" for name in _TEXTS for language in LANGUAG
 
 
 class SeekerProfile(BaseModel):
-    """A person to be played. `intention` is what they hope for and do not say; `opening` their first words, if given.
-
-    The names of the released profiles (`player`, `scene`, `task`, `first_talk`) are understood too.
-    """
+    """A person to be played; the names of the released profiles (`player`, `task`, `first_talk`) are understood too."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     id: str = Field(min_length=1)
     person: str = Field(min_length=1, alias="player")
     scene: str = Field(min_length=1)
-    intention: str = Field(min_length=1, alias="task")
-    opening: str | None = Field(default=None, min_length=1, alias="first_talk")
+    intention: str = Field(min_length=1, alias="task", description="what they hope for and do not say")
+    opening: str | None = Field(default=None, min_length=1, alias="first_talk", description="their first words")
     language: Language | None = Field(default=None, description="without it, by the writing of the scene")
 
     def scenario(self) -> Scenario:
