@@ -8,7 +8,6 @@ No seeker's words are in any log; they are in a webhook only if the service aske
 import http.client
 import json
 import logging
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -21,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from compeer.errors import InputError
+from compeer.models.base import in_background
 from compeer.safety.risk import Kind, Level
 
 _log = logging.getLogger("compeer.safety")
@@ -66,16 +66,7 @@ class HandOver:
         self._accept, self._timeout = accept, timeout
 
     def __call__(self, event: CrisisEvent) -> bool:
-        answer: Future[bool] = Future()
-
-        def ask() -> None:
-            try:
-                answer.set_result(bool(self._accept(event)))
-            except Exception as error:
-                answer.set_exception(error)
-
-        threading.Thread(target=ask, name="compeer-hand-over", daemon=True).start()
-        return answer.result(self._timeout)
+        return in_background(lambda: bool(self._accept(event))).result(self._timeout)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

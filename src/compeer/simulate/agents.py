@@ -68,12 +68,11 @@ Turning = Generator[Ask, Any, AgentTurn]
 class Agent(Protocol):
     """One side of a conversation."""
 
+    sampling: Sampling
+    wants_closing_turn: bool  # with a view that is `over`
+
     @property
     def model(self) -> TextModel | None: ...  # whom it asks; None if it needs nobody
-    @property
-    def sampling(self) -> Sampling: ...
-    @property
-    def wants_closing_turn(self) -> bool: ...  # whether it wants a closing turn, with a view that is `over`
     @property
     def described(self) -> dict[str, Any]:
         """What its turns depend on beside its view: model, sampling, prompt, rules. Only the same is resumed."""
@@ -131,7 +130,6 @@ class SupporterAgent:
 
 
 def pattern(name: str) -> re.Pattern[str]:
-    """A pattern of `patterns.toml`."""
     return re.compile("".join(table("simulate/patterns")[name]))
 
 

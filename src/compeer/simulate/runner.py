@@ -45,12 +45,10 @@ class Entry(Frozen):
 
     @property
     def prompt_tokens(self) -> int:
-        """Those of all its calls."""
         return sum(call.prompt_tokens for call in self.calls)
 
     @property
     def tokens(self) -> int:
-        """Those of all its answers."""
         return sum(call.tokens for call in self.calls)
 
 
@@ -60,7 +58,6 @@ class LoggedDialogue:
     def __init__(
         self, scenario: Scenario, seeker: Agent, supporter: Agent, limits: DialogueSettings, logs: Path, seed: int
     ) -> None:
-        """`logs` is the folder of the logs."""
         self.scenario = scenario
         self.agents: dict[Speaker, Agent] = {"seeker": seeker, "supporter": supporter}
         self._limits, self._seed = limits, seed
@@ -78,22 +75,18 @@ class LoggedDialogue:
 
     @property
     def turns(self) -> list[Turn]:
-        """The turns so far."""
         return [entry.turn for entry in self.entries if entry.turn]
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended, once it has."""
         return self.entries[-1].outcome if self.entries else None
 
     @property
     def next_speaker(self) -> Speaker:
-        """Whose turn it is."""
         return "supporter" if len(self.turns) % 2 else "seeker"
 
     @property
     def next_agent(self) -> Agent:
-        """Who plays that side."""
         return self.agents[self.next_speaker]
 
     @property
@@ -104,8 +97,7 @@ class LoggedDialogue:
     @property
     def conversation(self) -> Conversation:
         """The whole of it, once there is an outcome."""
-        if self.outcome is None:
-            raise ValueError(f"the dialogue '{self.scenario.id}' is not over")
+        assert self.outcome, "a dialogue that is not over is no conversation yet"
         return Conversation(
             scenario=self.scenario.id,
             language=self.scenario.language,
@@ -117,7 +109,6 @@ class LoggedDialogue:
         )
 
     def replay(self) -> None:
-        """Does what the next saved entry says."""
         self.entries.append(self.saved.popleft())
 
     def take(self) -> Taking:

@@ -98,11 +98,8 @@ def own_profiles() -> Path:
 
 def read_profiles(path: Path) -> list[Scenario]:
     """The profiles of a file: ours, those of SAGE and RLVER, or any with id, person, scene and intention."""
-
-    def form_of(value: dict[str, Any]) -> type[Any]:
-        return OwnProfile if "hidden_intention" in value else SeekerProfile
-
-    return read_scenarios(path, form_of, "profile", "id, person, scene and intention")
+    needs = "id, person, scene and intention"
+    return read_scenarios(path, "hidden_intention", OwnProfile, SeekerProfile, "profile", needs)
 
 
 @dataclass(frozen=True)
