@@ -57,7 +57,6 @@ _NUMBER, _OTHER_SCALE, _FENCE = (re.compile(_TABLE[name]) for name in ("number",
 
 @cache
 def _score_line() -> re.Pattern[str]:
-    """A line that is a score and nothing else."""
     names = "|".join(re.escape(name) for name in sorted(dimension_names(), key=len, reverse=True))
     return re.compile(regex(_TABLE["line"], {"names": names, "words": "|".join(sorted(_SCORE_KEYS))}))
 

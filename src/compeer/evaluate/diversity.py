@@ -7,8 +7,6 @@ and the 95 % interval holds most of them: a half without replacement varies abou
 a bootstrap sample it holds no dialogue twice, which would look like repetition. Where a set is much larger than the
 smallest one its intervals are wider than they need be. Similarities do not depend on size; their intervals are
 bootstrap ones, dialogues resampled, pairs of a dialogue with its own copy left out.
-
-Chinese is counted by characters, in sacreBLEU's tokenisation (`zh`) as in ours.
 """
 
 from __future__ import annotations

@@ -146,7 +146,6 @@ class Evaluation(ABC):
 
     @property
     def limits(self) -> DialogueSettings:
-        """What bounds a conversation."""
         return DialogueSettings(rounds=self.settings.rounds, retries=self.settings.retries)
 
     @property

@@ -20,7 +20,7 @@ from compeer.models import Failure, Request, Sampling, TextModel, ask
 from compeer.pipeline import Done, Stage, in_blocks, work_through
 from compeer.policy.control import Control, decisions, forced_grammar, obedience
 from compeer.policy.prompt import direct_prompt, supporter_prompt
-from compeer.policy.repeats import until_repetition
+from compeer.policy.repeats import RepetitionFilter
 from compeer.policy.rewards import JudgeSource
 from compeer.reasoning import LABELS, ParsedTurn, Part, parse_turn
 from compeer.reward import Judge, Score
@@ -79,7 +79,8 @@ def generate_turns(
         if direct:  # behind a backslash no line is taken for a label
             written = f"{LABELS['response']}: " + "\n".join("\\" + line for line in written.splitlines())
         elif constrained:
-            written, over = until_repetition(written)
+            output = RepetitionFilter()
+            written, over = output.feed(written, last=True), output.over
         cut_off = answer.cut_off and not over
         found.append(Output(name, written if over else answer.text, cut_off, parse_turn(written, cut_off)))
     return found
