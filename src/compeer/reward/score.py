@@ -21,7 +21,6 @@ from compeer.ser.record import ACCEPTABLE, Preferred
 Sign = Literal[-1, 1]
 Order = Literal["candidate first", "reference first"]
 
-
 # checked where a judgment is read from a file; a sum of probabilities may miss 1 by rounding
 Probability = Annotated[float, Field(ge=0, le=1 + 1e-6, allow_inf_nan=False)]
 
@@ -60,8 +59,7 @@ class Unscored:
 class Judge(Protocol):
     """Anything that can judge outputs. It never raises on one: where it fails, it says why."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         """A judgment for each case, in their order."""

@@ -33,7 +33,6 @@ LANGUAGES = ("en", "zh")
 WEIGHED = "weighted phrases"  # stands for a rule's name where these found something
 _STRETCH, _OVERLAP = 600, 200  # a sentence longer than this is looked at in stretches that overlap
 
-
 Check = Callable[[str, Sequence[str]], Finding | None]  # of a reply to what the seeker wrote
 
 

@@ -3,9 +3,8 @@
 Two readers answer through one interface (`Reads`). The small one is in the package. It weighs words, runs of words and
 pieces of words, in Chinese characters and runs of them, classes of words of like meaning and the names of the rules
 that matched, by weights learnt from labelled texts (`research/guard/train.py`), and, where a multilingual embedder is
-installed, the meaning of the messages. It reads single messages, and the last messages together. The large one
-(`large.py`) is an adapter to the 1.5B base and reads the whole conversation, where both are on this machine. `Readers`
-asks the large one, and the small one where it fails, and waits for the answer.
+installed, the meaning of the messages. It reads single messages, and the last messages together; the large one
+(`large.py`) reads the whole conversation, where it is on this machine.
 """
 
 import hashlib
