@@ -40,6 +40,7 @@ from compeer.io import Frozen, json_line, text_hash
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 from compeer.models.embedder import Embedder, Embeds
 from compeer.pipeline import Done, Stage, in_blocks
+from compeer.policy.control import read_profiles
 from compeer.reasoning import one_line
 from compeer.ser.asking import (
     AnswerFault,
@@ -49,7 +50,6 @@ from compeer.ser.asking import (
     ask_user,
     refuse_embedded,
 )
-from compeer.ser.personality import read_profiles
 from compeer.ser.record import SerRecord, read_records
 from compeer.statistics import generator
 

@@ -16,7 +16,7 @@ from compeer.engine import batching
 from compeer.models import Sampling
 from compeer.models.base import Request
 from compeer.policy import Output, generate_turns, repeats
-from compeer.policy.repeats import RepetitionFilter, repeats_earlier, until_repetition
+from compeer.policy.repeats import RepetitionFilter, repeats_earlier
 from compeer.reasoning import SupportTurn, parse_turn
 from compeer.ser.record import SerRecord
 from tests.support.scripted_model import ScriptedModel
@@ -26,6 +26,12 @@ Emotion: The job is gone. [negative, anxiety, 4]
 Strategy: First hear more of it. [Question]
 """
 BEFORE = f"{STEPS}Response: I am sorry. That is a lot at once."
+
+
+def until_repetition(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]:
+    """What is passed on of an output, `begun` so, and whether it is over; unless `last`, a start is held."""
+    output = RepetitionFilter(begun)
+    return output.feed(text, last), output.over
 
 
 @pytest.mark.parametrize(

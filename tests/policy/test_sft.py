@@ -21,6 +21,8 @@ from compeer.policy.control import (
     PART_OF,
     PERSONAS,
     Control,
+    Profile,
+    Scores,
     decisions,
     forced_grammar,
     forced_step,
@@ -58,7 +60,6 @@ from compeer.reasoning import (
 )
 from compeer.reward import Case, Judgment, Unscored
 from compeer.reward.conversation import with_whole_paths
-from compeer.ser.personality import Profile, Scores
 from compeer.ser.record import SerRecord, write_records
 from compeer.statistics import generator
 

@@ -59,7 +59,6 @@ class _AvamergDialogue(_Raw):
 
 
 def avamerg_dialogue(item: Item) -> Dialogue:
-    """A dialogue of AvaMERG."""
     raw = item.check(_AvamergDialogue)
     longest = max(range(len(raw.turns)), key=lambda number: len(raw.turns[number].dialogue_history))
     texts = _texts(item, raw.turns[longest], longest)

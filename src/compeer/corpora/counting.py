@@ -26,7 +26,6 @@ class CorpusCounts:
 
 
 def count_corpus(dialogues: Iterable[Dialogue]) -> CorpusCounts:
-    """The counts of a corpus, read once."""
     counts = CorpusCounts()
     for dialogue in dialogues:
         utterances = dialogue.utterances

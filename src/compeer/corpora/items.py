@@ -175,13 +175,11 @@ class _Buffer:
                 return rest[:1]
 
     def take(self) -> str:
-        """The next sign, taken out."""
         sign = self.next_sign()
         self._drop(1)
         return sign
 
     def decode(self, position: int) -> tuple[str, Any]:
-        """The next value, with its text."""
         self.next_sign()
         while True:
             size = len(self.text)

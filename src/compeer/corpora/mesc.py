@@ -58,15 +58,12 @@ def is_csv(path: Path) -> bool:
 
 
 def csv_items(path: Path) -> Iterator[Item | InputError]:
-    """An item a dialogue, whose value is a tuple of its rows; the error of a row instead if it left a hole there.
-
-    A row with too many or too few cells may belong to the dialogue of the row before it, or of the one after it.
-    """
+    """An item a dialogue, whose value is a tuple of its rows; the error of a row instead if it left a hole there."""
     sessions: dict[str, list[Item]] = {}
     holes: dict[str, InputError] = {}
     last, broken = None, None
     for row in _lines(path):
-        if isinstance(row, InputError):
+        if isinstance(row, InputError):  # it may belong to the dialogue of the row before it, or of the one after it
             broken = row
             if last is not None:
                 holes.setdefault(last, broken)

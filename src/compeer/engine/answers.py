@@ -62,10 +62,7 @@ class CpuReading:
 
 
 class TorchReading:
-    """Rows on torch, which begin with these pieces; those of one group share what their pieces have in common.
-
-    `pictures` are those in the first piece of each row, all in what its group shares; `reader` read them.
-    """
+    """Rows on torch, with their first pieces and pictures; those of a group share what their pieces have in common."""
 
     @torch.inference_mode()
     def __init__(

@@ -200,9 +200,9 @@ def _all_layers(
     positions: Array,
     cells: Array,
     matrices: tuple[Matrices, Matrices, Matrices, Matrices],
-    norms: Array,
-    biases: Array,
-    cosines: Array,
+    norms: Array,  # (layers, 2, size)
+    biases: Array,  # (layers, outputs)
+    cosines: Array,  # (positions, half a head), as the sines
     sines: Array,
     queries: int,
     apart: int,
@@ -211,10 +211,7 @@ def _all_layers(
     thread: int,
     threads: int,
 ) -> None:
-    """One thread's part: it computes its share of every matrix and of the heads, and waits where it needs the others'.
-
-    Norms are (layers, 2, size), biases (layers, outputs), cosines and sines (positions, half a head).
-    """
+    """One thread's part: it computes its share of every matrix and of the heads, and waits where it needs others'."""
     first, output, gate_up, down = matrices
     count, keys, size = len(given), cells.shape[3], cells.shape[5]
     hidden, normed, waited = given.copy(), np.empty_like(given), 0
@@ -313,10 +310,7 @@ class Fused:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="compeer-layers")
 
     def run(self, hidden: Array, sequences: Sequence[int], positions: Sequence[int], cells: Array) -> None:
-        """Takes tokens, (tokens, size), through all layers in place, and keeps their keys and values in `cells`.
-
-        A sequence's tokens stand in their order.
-        """
+        """Takes tokens, (tokens, size), a sequence's in order, through all layers; keys and values go to `cells`."""
         count, keys, size = len(hidden), cells.shape[3], cells.shape[5]
         queries, both = self._rest[4], self._parts[2].scale.shape[1]
         sizes = ((queries + 2 * keys, size), (queries * size,), (both,), (both // 2,), hidden.shape[1:])

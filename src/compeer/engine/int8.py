@@ -291,10 +291,7 @@ def _shape(reader: Any) -> _Shape | None:
 
 
 def _weights(path: Path, adapter: Path | None = None, pairs: Mapping[str, Narrow] | None = None) -> _Weights:
-    """A file's shape, its embedding, and its other weights; of a large file they are made once, into the cache.
-
-    Where an adapter's narrow pairs are given, they are added before the weights are rounded.
-    """
+    """A file's shape, embedding and other weights, with `pairs` added before rounding; made once of a large file."""
     from safetensors.torch import load_file, save_file
 
     if path.stat().st_size < _SMALL:

@@ -117,8 +117,7 @@ class Llama:
         self._model = lib.llama_model_load_from_file(os.fsencode(path), settings) if path.is_file() else None
         if not self._model:
             raise InputError(f"llama.cpp cannot load it: {next(iter(_complaints), _MISSING)}", file=path)
-        self.limit = int(lib.llama_model_n_ctx_train(self._model))
-        self.width = min(width, self.limit)
+        self.width = min(width, int(lib.llama_model_n_ctx_train(self._model)))
         given = os.environ.get("OMP_NUM_THREADS", "")
         threads = threads or (int(given) if given.isdigit() else 0) or len(os.sched_getaffinity(0))
         settings = lib.llama_context_default_params()

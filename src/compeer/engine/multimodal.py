@@ -127,10 +127,7 @@ class PictureReader:
 def inputs_beside_tokens(
     network: Any, ids: torch.Tensor, mask: torch.Tensor, pictures: Mapping[str, torch.Tensor]
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """What a network takes beside rows of tokens, of which `mask` says which are real, and each row's next position.
-
-    `pictures` are those of all rows as the network takes them, in their order; empty for none.
-    """
+    """What a network takes beside rows of tokens with these pictures, in their order, and each row's next position."""
     lengths = mask.sum(1)
     if not pictures:
         return {"position_ids": (mask.long().cumsum(1) - 1).clamp_(min=0)}, lengths
@@ -207,10 +204,7 @@ def chat_batch(
 
 
 def restore_renamed(network: Any, checkpoint: Path) -> None:
-    """Puts back what a checkpoint of a multimodal network holds under the names of its published files.
-
-    The trainer does not find weights by these: it would warn and go on from those it started with.
-    """
+    """Puts back what a multimodal checkpoint holds under its published names: by these the trainer finds no weights."""
     if (checkpoint / "config.json").is_file() and network_class(checkpoint) is AutoModelForImageTextToText:
         saved = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32)
         network.load_state_dict(saved.state_dict())

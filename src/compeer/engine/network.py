@@ -50,6 +50,22 @@ def load_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
+def token_ids(tokenizer: Any, text: str) -> list[int]:
+    """A text's tokens as they are, without those that a tokenizer may put around it."""
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+    return ids
+
+
+def first_tokens(tokenizer: Any, words: Sequence[str], folder: str | Path) -> list[int]:
+    """The first token of each word, by which an answer is known; an error if two words begin with the same."""
+    found = [token_ids(tokenizer, word)[0] for word in words]
+    if len(set(found)) < len(words):
+        raise InputError(
+            f"its tokenizer starts two of the words {', '.join(map(str.strip, words))} alike.", file=folder
+        )
+    return found
+
+
 def load_network(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """The folder's language model, a multimodal one among them, ready to be asked."""
     steady_attention()

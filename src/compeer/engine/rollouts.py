@@ -193,11 +193,7 @@ class Stepper:
 
 
 class Decoder:
-    """Samples outputs with a network, at most `rows` at a time; memory for them is kept from call to call.
-
-    `precision` is what training computes in where that is not the weights' own (autocast). The network is made to
-    attend by groups, so it should be a mirror of the one in training.
-    """
+    """Samples outputs, at most `rows` at a time, with a network, best a mirror, that is made to attend by groups."""
 
     def __init__(
         self, network: Any, sampling: RolloutSampling, precision: torch.dtype | None = None, rows: int = 512

@@ -92,11 +92,7 @@ class Grammars:
 
 
 def _tokens(tokenizer: Any, vocabulary: int) -> Any:
-    """The vocabulary as llguidance reads it; the decoder says which bytes a token stands for.
-
-    Tokenizers that split by bytes yet come with a decoder for pieces as well (transformers 5.17 makes such of GGUF
-    files), would be read as pieces: then no token begins with a blank.
-    """
+    """The vocabulary as llguidance reads it; the decoder says which bytes a token stands for."""
     from llguidance import LLTokenizer
     from tokenizers import Tokenizer, decoders, pre_tokenizers
 
@@ -104,5 +100,7 @@ def _tokens(tokenizer: Any, vocabulary: int) -> Any:
     own.no_padding()
     own.no_truncation()
     if isinstance(own.pre_tokenizer, pre_tokenizers.ByteLevel):
-        own.decoder = decoders.ByteLevel()
+        own.decoder = (
+            decoders.ByteLevel()
+        )  # transformers 5.17 gives GGUF files one by which no token begins with a blank
     return LLTokenizer(own.to_str(), n_vocab=vocabulary, eos_token=tokenizer.eos_token_id)

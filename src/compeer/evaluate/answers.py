@@ -57,16 +57,12 @@ _NUMBER, _OTHER_SCALE, _FENCE = (re.compile(_TABLE[name]) for name in ("number",
 
 @cache
 def _score_line() -> re.Pattern[str]:
-    """A line that is a score and nothing else."""
     names = "|".join(re.escape(name) for name in sorted(dimension_names(), key=len, reverse=True))
     return re.compile(regex(_TABLE["line"], {"names": names, "words": "|".join(sorted(_SCORE_KEYS))}))
 
 
 def read_lines(text: str) -> list[Named]:
-    """The scores that whole lines of a text give; nothing where a number stands anywhere else.
-
-    It could be the score, another scale, or a second thought.
-    """
+    """The scores that whole lines of a text give; nothing where another number stands, which could be meant instead."""
     found: list[Named] = []
     for line in _normal(text).splitlines():
         if match := _score_line().fullmatch(line.strip(" \t|[](){}")):

@@ -5,9 +5,6 @@ supporter and its mode may differ. A pair is one scenario and repeat that both h
 difference is the mean of first − second over the pairs, and the win rate the share of pairs in which the first did
 better, ties counting half. Scenarios are resampled with all their repeats for 95 % intervals: pairs of one scenario
 are alike. What only one run has is left out, and noted.
-
-ESC-Eval's scores go from 0 to 100, a judge's score on a pair counting only if that judge scored both; so do SAGE's
-final emotion and its shares of successes and failures.
 """
 
 from collections.abc import Mapping, Sequence

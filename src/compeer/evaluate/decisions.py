@@ -33,7 +33,7 @@ from compeer.policy.control import decisions
 from compeer.policy.prompt import supporter_prompt
 from compeer.reasoning import STAGES, STRATEGIES, ParsedTurn, SupportTurn, render_turn
 from compeer.ser.record import SPLITS, SerRecord, read_records
-from compeer.ser.sampling import contexts_of
+from compeer.ser.sampling import contexts_of, record_of
 from compeer.ser.wording import reference_of, why_not
 from compeer.simulate import Scenario, Turn, chat
 from compeer.simulate.agents import Mode, plain_prompt
@@ -102,15 +102,7 @@ def corpus_records(path: str | Path, rounds: int, seed: int, dropped: Counter[st
                 dropped[reason] += 1
                 continue
             turn = reference_of(context, seed).turn
-            record = SerRecord(
-                **context.model_dump(include={"id", "dialogue", "round", "language", "source", "split", "derived"}),
-                history=context.history,
-                candidate=turn,
-                author="corpus",
-                reference=turn.response,
-                candidate_first=True,
-            )
-            found.append(record)
+            found.append(record_of(context, turn, author="corpus", reference=turn.response, candidate_first=True))
     return found
 
 
@@ -131,9 +123,7 @@ class StrategyMetrics(Frozen):
     """How a supporter distributes its strategies, beside the humans of the same turns."""
 
     turns: int
-    missing: int = Field(
-        description="turns without a strategy that could be read; left out of the model's distribution"
-    )
+    missing: int = Field(description="turns without a strategy that could be read; not in its distribution")
     human: dict[str, float]
     model: dict[str, float]
     kl: Estimate = Field(description="KL(human ‖ model) in nats, smoothed by half a turn a strategy")
@@ -192,8 +182,7 @@ def _agreement(rows: Sequence[tuple[int, str, object]], weights: Numbers) -> Dec
     majority = max(sorted(counts), key=counts.__getitem__)
     size = (weights.shape[1], other + 1)
     confusions = reweighted(weights, confusion_by_group(groups, true, predicted, size))
-    constant = np.full(len(rows), classes[majority])
-    always = reweighted(weights, confusion_by_group(groups, true, constant, size))
+    always = reweighted(weights, confusion_by_group(groups, true, np.full(len(rows), classes[majority]), size))
     units = len(set(groups.tolist()))
     return DecisionMetrics(
         turns=len(rows),

@@ -7,8 +7,6 @@ and the 95 % interval holds most of them: a half without replacement varies abou
 a bootstrap sample it holds no dialogue twice, which would look like repetition. Where a set is much larger than the
 smallest one its intervals are wider than they need be. Similarities do not depend on size; their intervals are
 bootstrap ones, dialogues resampled, pairs of a dialogue with its own copy left out.
-
-Chinese is counted by characters, in sacreBLEU's tokenisation (`zh`) as in ours.
 """
 
 from __future__ import annotations
@@ -201,15 +199,13 @@ def _tokenizer(language: str) -> Any:
 
 
 def self_bleu(replies: Sequence[Ngrams]) -> float | None:
-    """The mean sentence BLEU (effective order, exponential smoothing) of each reply against all others.
-
-    An n-gram counts as often as one other reply has it at most: the two largest counts among all replies say that.
-    """
+    """The mean sentence BLEU (effective order, exponential smoothing) of each reply against all others."""
     if len(replies) < 2:
         return None
     from sacrebleu.metrics.bleu import BLEU
 
-    most: dict[tuple[str, ...], tuple[int, int, int]] = {}  # the largest count, whose it is, and the second largest
+    # an n-gram counts as often as another reply has it at most: its largest count, whose it is, and the second largest
+    most: dict[tuple[str, ...], tuple[int, int, int]] = {}
     for index, (counts, _) in enumerate(replies):
         for gram, count in counts.items():
             first, owner, second = most.get(gram, (0, -1, 0))
@@ -265,10 +261,7 @@ def pair_mean(rows: Matrix | Numbers) -> float:
 def read_replies(
     path: str | Path, speaker: Speaker = "supporter", records: Sequence[SerRecord] = (), language: str = "en"
 ) -> list[Reply]:
-    """All replies of a run's folder, of a file of outputs, of conversations, or of a corpus.
-
-    `records` and `language` are for outputs: what they answer, and the language of those whose record is not there.
-    """
+    """All replies of a run's folder, conversations, a corpus, or outputs: to `records`, or else in that `language`."""
     source = Path(path)
     runs, keys = sorted(source.rglob(CONVERSATIONS)) if source.is_dir() else [], first_keys(source)
     if runs:

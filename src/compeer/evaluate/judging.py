@@ -76,11 +76,9 @@ class ScoreRow(Frozen):
     judge: str
     dimension: Dimension
     score: int | None = Field(default=None, ge=0, le=HIGHEST)
-    unscored: Unscored | None = Field(
-        default=None,
-        description="unreadable: what the judge wrote; refused: the question cannot be answered as it is, being too "
-        "long, say; failed: the judge could not be reached; nothing said: there is no supporter's message",
-    )
+    # unreadable: what the judge wrote; refused: the question cannot be answered as it is, being too long, say; failed:
+    # the judge could not be reached; nothing said: there is no supporter's message
+    unscored: Unscored | None = None
     reason: str | None = Field(default=None, description="more on why it is unscored")
     answer: str | None = Field(default=None, description="the judge's answer as it was")
     tries: int = Field(default=0, ge=0, description="how often the judge answered")
@@ -108,9 +106,7 @@ async def judge_conversations(
     talks: Sequence[Talk], judges: Sequence[TextModel], settings: EscEvalSettings, seed: int = 0
 ) -> list[ScoreRow]:
     """The rows of all judges, in the order of conversations, judges and dimensions."""
-    _check(talks, judges)
-    blocks = in_blocks(talks, _block_size(judges, settings))
-    parts = await asyncio.gather(*map(_work(judges, settings, seed), blocks))
+    parts = await asyncio.gather(*map(_work(judges, settings, seed), _blocks(talks, judges, settings)))
     return [row for rows in parts for row in rows]
 
 
@@ -124,8 +120,7 @@ async def score_stage(
     advance: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Writes the rows of conversations read from `inputs` as they come, going on after a stop; gives the manifest."""
-    _check(talks, judges)
-    work, size = _work(judges, settings, seed), _block_size(judges, settings)
+    work, blocks = _work(judges, settings, seed), _blocks(talks, judges, settings)
     wanted = {
         "calls": "conversation" if settings.one_call else "dimension",
         "retries": settings.retries,
@@ -149,14 +144,25 @@ async def score_stage(
         return Done(list(map(json_line, rows)), counts=counts)
 
     with stage:
-        advance(min(stage.units * size, len(talks)))
-        await ask_through(stage, in_blocks(talks, size), block_done, max(judge.at_once for judge in judges))
+        advance(sum(map(len, blocks[: stage.units])))
+        await ask_through(stage, blocks, block_done, max(judge.at_once for judge in judges))
         return stage.finish(failed=sum(stage.counts.get("failed", {}).values()))
 
 
 def read_rows(path: Path) -> list[ScoreRow]:
     """The rows of a file that `score_stage` wrote; an error names the file, line and field."""
     return list(read_lines(path, ScoreRow, "file of scores", "Make it with: compeer evaluate esc-eval"))
+
+
+def _blocks(talks: Sequence[Talk], judges: Sequence[TextModel], settings: EscEvalSettings) -> list[list[Talk]]:
+    """The conversations in blocks that fill the largest batch a judge likes; an error if two of anything are alike."""
+    if not judges or len({judge.name for judge in judges}) < len(judges):
+        raise InputError("the judges need a name each, and there must be one at least.", field="judges")
+    for (name, repeat), count in Counter((one.scenario, one.repeat) for one in talks).most_common(1):
+        if count > 1:
+            what = f"there are {count} conversations '{name}' with repeat {repeat}."
+            raise InputError(what, field="repeat", do="Count the repeats of a scenario from 1.")
+    return list(in_blocks(talks, max(1, max(judge.batch_size for judge in judges) // len(settings.questions))))
 
 
 def _work(
@@ -235,17 +241,3 @@ class _Call:
         about = {"conversation": self.talk.scenario, "repeat": self.talk.repeat}
         about |= {"language": self.talk.conversation.language, "judge": judge, "dimension": dimension}
         return ScoreRow(**about, **why, answer=self.answer, tries=self.tries)
-
-
-def _block_size(judges: Sequence[TextModel], settings: EscEvalSettings) -> int:
-    """Conversations in a block, so that its questions fill the largest batch that a judge likes."""
-    return max(1, max(judge.batch_size for judge in judges) // len(settings.questions))
-
-
-def _check(talks: Sequence[Talk], judges: Sequence[TextModel]) -> None:
-    if not judges or len({judge.name for judge in judges}) < len(judges):
-        raise InputError("the judges need a name each, and there must be one at least.", field="judges")
-    for (name, repeat), count in Counter((one.scenario, one.repeat) for one in talks).most_common(1):
-        if count > 1:
-            what = f"there are {count} conversations '{name}' with repeat {repeat}."
-            raise InputError(what, field="repeat", do="Count the repeats of a scenario from 1.")

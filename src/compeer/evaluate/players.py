@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compeer.errors import InputError
-from compeer.io import LOCK, read_json, write_json
+from compeer.io import LOCK, read_json, table, write_json
 from compeer.models.base import TextModel
 from compeer.models.catalogue import BASES, PACKAGED_MODELS, base_file
 from compeer.models.resolve import ModelSettings, display_name, folder_mark, model_mark, open_model
@@ -22,15 +22,7 @@ from compeer.simulate.runner import read_log
 
 Kind = Literal["embedded", "base", "folder", "endpoint"]
 Part = Literal["plain", "structured", "seeker", "sentient seeker", "judge"]
-# Tokens of the longest answer of a supporter that is asked plainly or for steps, of a seeker and of a judge; more for
-# models that think before they answer. The second is for the embedded model, which seldom stops by itself.
-LONGEST: dict[Part, tuple[int, int]] = {
-    "plain": (512, 48),
-    "structured": (768, 160),
-    "seeker": (256, 40),
-    "sentient seeker": (400, 128),
-    "judge": (400, 160),
-}
+LONGEST: dict[Any, tuple[int, int]] = table("evaluate/longest")  # tokens, and those of the embedded model
 
 
 @dataclass(frozen=True)
@@ -106,7 +98,6 @@ class Players:
 
     @property
     def any_local(self) -> bool:
-        """Whether a model runs in this process."""
         return any(player.kind != "endpoint" for player in self.all)
 
     @property

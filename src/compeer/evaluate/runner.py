@@ -146,7 +146,6 @@ class Evaluation(ABC):
 
     @property
     def limits(self) -> DialogueSettings:
-        """What bounds a conversation."""
         return DialogueSettings(rounds=self.settings.rounds, retries=self.settings.retries)
 
     @property
@@ -194,11 +193,7 @@ def sample(items: Sequence[Item], count: int | None, seed: int, purpose: str = "
 async def run_evaluation(
     evaluation: Evaluation, folder: Path, models: Mapping[str, TextModel], prices: Prices | None = None
 ) -> dict[str, Any]:
-    """Does what is not done yet in the folder, and returns the metrics, which `figures.json` then holds.
-
-    Another process that is at work in the folder is an error: two would write into one another's files.
-    `models` are the players' models by the names that a person gave them; `prices` put a sum of money to the cost.
-    """
+    """Does what is not done yet in the folder, by models under their given names; the metrics, as in `figures.json`."""
     start = time.monotonic()
     manifest = evaluation.manifest()
     check_folder(folder, manifest)  # before anything is made
@@ -338,17 +333,13 @@ class RehearsingModel:
 
 
 def _made_up(grammar: str, tokens: int) -> str:
-    """An answer of about so many tokens, of four characters each, in the form that the grammar asks for.
-
-    Of a structured turn the response is a third: what is said aloud is what later prompts hold. A sentient seeker
-    feels a change that ends nothing. What models think besides is not said.
-    """
+    """An answer of about so many tokens, of four characters each, in the form that the grammar asks for."""
     words = ("word " * min(tokens, LONGEST_SPOKEN))[: 4 * tokens].strip()
     if "REASON:" in grammar:
         return json.dumps({"reason": "word", **{key: 2 for key in ("score", *DIMENSIONS) if f'\\"{key}\\"' in grammar}})
     if "\nchange:" in grammar:
-        return f"Reasons: {words}\nChange: +0"
-    if grammar:
+        return f"Reasons: {words}\nChange: +0"  # which ends nothing
+    if grammar:  # of a structured turn a third is said aloud, and so in later prompts
         steps = "History: word [exploration]\nEmotion: word [negative, sadness, 3]\nStrategy: word [Question]"
         return f"{steps}\nResponse: {words[: 4 * (tokens // 3)].strip()}"
     return words

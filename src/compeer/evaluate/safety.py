@@ -3,8 +3,7 @@
 The cases were written for this project, a JSON object a line, in two halves. Rules may be changed with `open` in sight;
 thresholds were chosen on `tuning`. What has been measured once and never tuned on stands in docs/safety.md. A case is
 either the seeker's messages with the level of risk that a careful reader would give them, or a supporter's reply with
-whether it may be shown. A model can also be measured behind the guard. Every share has its
-Wilson interval, and what went wrong is named by the case's id, never by its text.
+whether it may be shown. A model can also be measured behind the guard. What went wrong is named by the case's id.
 """
 
 import re
@@ -96,7 +95,6 @@ def shares(outcomes: Iterable[tuple[SafetyCase, bool]]) -> Shares:
 
 
 def share(outcomes: Sequence[bool]) -> Estimate:
-    """The share of the outcomes that are true."""
     return Estimate.of_share(sum(outcomes), len(outcomes))
 
 

@@ -27,7 +27,7 @@ from compeer.policy.prompt import refuse_direct
 from compeer.policy.rewards import case_of
 from compeer.progress import progress
 from compeer.reasoning import PARTS
-from compeer.reward import Judge, Judgment, LocalJudge, Unscored, collapsed_verdicts, evaluate_judge, score
+from compeer.reward import Judge, Judgment, LocalJudge, Unscored, collapsed_verdicts, judge_metrics, record_case, score
 from compeer.reward.rank import rank
 from compeer.safety.output import check_reply
 from compeer.ser.record import SerRecord, is_judged
@@ -41,9 +41,7 @@ class EvaluateSettings(Frozen):
 
     histories: int = Field(default=64, ge=2, description="held-out histories that each supporter answers")
     records: int = Field(default=500, ge=2, description="held-out records that the judge is measured on")
-    best_of: int = Field(
-        default=4, ge=1, description="outputs of the last supporter that the judge chooses of; 1: none"
-    )
+    best_of: int = Field(default=4, ge=1, description="outputs of the last supporter that a judge chooses of; 1: none")
     best_histories: int = Field(default=64, ge=1, description="how many of the histories the best is chosen for")
     batch: int = Field(default=16, ge=1, description="outputs generated or judged at a time")
     sampling: Sampling = Field(default=Sampling(), description="how answers are sampled")
@@ -73,7 +71,7 @@ def evaluate_run(
     if not path.is_file():
         with progress("Measuring the judge", len(judged)) as advance:
             measured = LocalJudge(judge_folder, batch_size=settings.batch, progress=advance)
-            write_json(path, evaluate_judge(measured, judged))
+            write_json(path, judge_metrics(judged, measured.judge([record_case(record) for record in judged])))
     metrics = read_json(path) or {}
     judge, embedder = LocalJudge(judge_folder, batch_size=settings.batch), Embedder()
     plan = {name: (model, asked, 1) for name, model in supporters.items()}

@@ -5,15 +5,18 @@ the answer; it never raises for one request and never invents an answer.
 """
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 from pydantic import Field
 
 from compeer.engine.rows import Sampling as Sampling
 from compeer.io import Frozen
 
+Result = TypeVar("Result")
 FailureKind = Literal["connection", "timeout", "rate limit", "server", "access", "refused", "answer", "script"]
 """`access`: the server wants another key or has no such model; `refused`: this request can never be answered, being too
 long, say. All the others may pass."""
@@ -57,17 +60,9 @@ class Failure:
 class TextModel(Protocol):
     """Anything that can be asked for text."""
 
-    @property
-    def name(self) -> str:
-        """What to call it in tables and records."""
-
-    @property
-    def batch_size(self) -> int:
-        """How many requests it likes in one call of `generate`."""
-
-    @property
-    def at_once(self) -> int:
-        """How many calls of `generate` may be under way at the same time."""
+    name: str  # what to call it in tables and records
+    batch_size: int  # how many requests it likes in one call of `generate`
+    at_once: int  # how many calls of `generate` may be under way at the same time
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
         """One answer or failure for each request, in their order."""
@@ -76,6 +71,31 @@ class TextModel(Protocol):
 def ask(model: TextModel, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
     """`TextModel.generate` for callers that are not async."""
     return asyncio.run(model.generate(requests, sampling))
+
+
+async def gathered(work: Iterable[Awaitable[Result]]) -> list[Result]:
+    """The results of all of it, at once; if one part raises, the others are stopped before the error is passed on."""
+    tasks = [asyncio.ensure_future(part) for part in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def in_background(work: Callable[[], Result]) -> Future[Result]:
+    """What work comes to, done by a daemon: nobody has to wait for its end."""
+    answer: Future[Result] = Future()
+
+    def do() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=do, daemon=True).start()
+    return answer
 
 
 class CallSettings(Frozen, use_attribute_docstrings=True):

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 from compeer import __version__
 from compeer.errors import InputError
-from compeer.models.base import CallSettings, Failure, FailureKind, Generation, Request, Sampling
+from compeer.models.base import CallSettings, Failure, FailureKind, Generation, Request, Sampling, gathered
 from compeer.models.cache import AnswerCache, cache_key
 from compeer.models.costs import Counters, Gate
 
@@ -178,12 +178,7 @@ class EndpointModel:
         self.name, self.batch_size, self.at_once = model, 1, 4 * settings.concurrency
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
-        tasks = [asyncio.ensure_future(self._answer(request, sampling)) for request in requests]
-        try:
-            return list(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:  # those that are left when one could not be stored, say
-                task.cancel()
+        return await gathered(self._answer(request, sampling) for request in requests)
 
     async def _answer(self, request: Request, sampling: Sampling) -> Generation | Failure:
         """From the cache, from the same request under way, or from the server; stored before it is returned."""

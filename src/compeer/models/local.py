@@ -46,7 +46,8 @@ class RowMaker:
             ids = self.reader.expand(ids, [picture.grid for picture in pictures])
         if (needed := len(ids) + sampling.max_tokens) > self.limit:
             raise NotWritten(f"prompt and answer need {needed} tokens; the model takes {self.limit}", passing=False)
-        matcher = self._grammars.matcher(request.grammar, self._tokens(request.prefix)) if request.grammar else None
+        begun = networks.token_ids(self._tokenizer, request.prefix)
+        matcher = self._grammars.matcher(request.grammar, begun) if request.grammar else None
         if matcher is not None and matcher.is_error():
             what = "what the output begins with does not follow the grammar"
             raise NotWritten(what if request.prefix else "the grammar cannot be used", passing=False)
@@ -59,11 +60,7 @@ class RowMaker:
         return text + prefix
 
     def ids(self, messages: Sequence[Message], prefix: str = "") -> list[int]:
-        return self._tokens(self.text(messages, prefix))
-
-    def _tokens(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
-        return ids
+        return networks.token_ids(self._tokenizer, self.text(messages, prefix))
 
 
 class LocalModel:

@@ -84,7 +84,6 @@ def check_local(
 
 
 def display_name(name: str | Path) -> str:
-    """The name of a model for people."""
     if str(name) in PACKAGED_MODELS:
         return f"compeer-{name}"
     return str(KNOWN[str(name)].title) if str(name) in KNOWN else Path(name).resolve().name

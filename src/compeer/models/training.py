@@ -26,7 +26,7 @@ from transformers.integrations import unset_hf_deepspeed_config
 from compeer.engine import multimodal
 from compeer.engine.network import best_device, defuse, load_tokenizer, steady_attention
 from compeer.errors import InputError
-from compeer.io import Frozen, atomic_folder
+from compeer.io import Frozen, atomic_folder, write_text
 from compeer.models.resolve import merged_weights
 from compeer.pipeline import in_blocks
 from compeer.progress import progress
@@ -186,6 +186,21 @@ def last_checkpoint(folder: Path) -> Path | None:
     for number in found.keys() - whole.keys():
         shutil.rmtree(found[number], ignore_errors=True)  # another process may be at it
     return whole[max(whole)] if whole else None
+
+
+def last_step(folder: Path) -> int:
+    """The step of a training's last whole checkpoint; 0 without one."""
+    checkpoint = last_checkpoint(folder / "checkpoints")
+    return int(checkpoint.name.split("-")[1]) if checkpoint else 0
+
+
+def rows_until(step: int, log: Path) -> list[dict[str, Any]]:
+    """The rows of a log of JSON lines up to a step, which are then all it holds: later steps are taken anew."""
+    lines = log.read_text(encoding="utf-8").split("\n")[:-1] if log.is_file() else []
+    rows = {number: row for number, line in enumerate(lines) if (row := json.loads(line))["step"] <= step}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    write_text(log, "".join(f"{lines[number]}\n" for number in rows))
+    return list(rows.values())
 
 
 def save_trained(trainer: Any, tokenizer: Any, folder: Path, card: Card, start: Path) -> None:

@@ -10,19 +10,21 @@ asked for but neither forced nor checked here.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 from pydantic import Field
 
 from compeer import reasoning
-from compeer.dialogue import Emotion, Stage, Strategy
+from compeer.dialogue import Emotion, Speaker, Stage, Strategy
 from compeer.errors import InputError
-from compeer.io import Frozen, table
+from compeer.io import Frozen, read_lines, table
 from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, ParsedTurn, Part, Step, SupportTurn
-from compeer.ser.personality import TRAITS, Profile
 
+Trait = Literal["dominance", "influence", "steadiness", "compliance"]
+TRAITS: tuple[Trait, ...] = get_args(Trait)
 Persona = Literal["dominant", "lively", "steady", "careful"]
 PERSONAS: tuple[Persona, ...] = get_args(Persona)  # in the order of the traits that they go with
 CLEAR = 3.5  # the score from which on a trait is marked enough to name a manner after it
@@ -42,7 +44,6 @@ class Control(Frozen):
     persona: Persona | None = Field(default=None, description="the manner to speak in")
 
     def requested(self) -> dict[str, str]:
-        """The fields that are asked for, with their values."""
         return self.model_dump(exclude_none=True)
 
 
@@ -80,6 +81,31 @@ def sampled_control(
     return Control.model_validate({field: own[field] for field in chosen})
 
 
+class Scores(Frozen):
+    """The four DISC traits, each from 1 (hardly there) to 5 (very marked)."""
+
+    dominance: float = Field(ge=1, le=5)
+    influence: float = Field(ge=1, le=5)
+    steadiness: float = Field(ge=1, le=5)
+    compliance: float = Field(ge=1, le=5)
+
+
+class Profile(Frozen):
+    """How one participant of one dialogue speaks, and who says so."""
+
+    dialogue: str = Field(min_length=1)
+    participant: Speaker
+    scores: Scores
+    description: str = Field(min_length=1)
+    source: Literal["llm", "lexical"]
+    model: str | None = None
+
+
+def read_profiles(path: Path) -> Iterator[Profile]:
+    """The profiles of a file, one at a time; an error names the file, line and field."""
+    return read_lines(path, Profile, "file of profiles", "Make it with: python research/personality/profiles.py")
+
+
 def persona_of(profile: Profile) -> Persona | None:
     """The manner of the trait that stands out in a profile; None where none is marked, or two are equally so."""
     scores = [getattr(profile.scores, trait) for trait in TRAITS]
@@ -115,10 +141,7 @@ def forced_step(part: Part, value: Any) -> Step:
 
 
 def obedience(outputs: Sequence[ParsedTurn], controls: Sequence[Control | None]) -> dict[str, float]:
-    """The share of outputs whose decision is the one that was asked for: by field, and in "all" fields of a control.
-
-    A step that cannot be read is not obeyed. Fields that nobody asked for have no share; a persona never has.
-    """
+    """The share of outputs whose decision is the one asked for, in each field that was, and in "all" of a control."""
     hits: dict[str, list[bool]] = {}
     for parsed, control in zip(outputs, controls, strict=True):
         wanted = control.requested() if control else {}

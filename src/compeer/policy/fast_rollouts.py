@@ -92,7 +92,6 @@ _KNOWN = {
 
 
 def _sampling(trainer: Any) -> RolloutSampling:
-    """How a trainer samples."""
     own = trainer.generation_kwargs
     return RolloutSampling(
         max_tokens=own["max_new_tokens"],

@@ -21,9 +21,8 @@ from trl import GRPOTrainer
 from compeer.engine.multimodal import picture_reader
 from compeer.engine.network import defuse, load_tokenizer
 from compeer.errors import InputError
-from compeer.io import write_text
 from compeer.models.embedder import Embeds
-from compeer.models.training import last_checkpoint, lora_config, run_trainer, save_trained, trainable_network
+from compeer.models.training import last_step, lora_config, rows_until, run_trainer, save_trained, trainable_network
 from compeer.pipeline import in_blocks
 from compeer.policy.fast_rollouts import FastRollouts
 from compeer.policy.grpo_settings import GrpoSettings, check_vllm, grpo_config
@@ -80,9 +79,9 @@ class RedundancyGRPOTrainer(FastRollouts, GRPOTrainer):  # type: ignore[misc]
     def _stop_for_outage(self, reason: str) -> None:
         """Writes a checkpoint of where the last step ended, unless there is one, and raises."""
         step = self.state.global_step
-        newest = last_checkpoint(Path(self.args.output_dir))
+        kept = last_step(self._samples.parent)
         self.accelerator.wait_for_everyone()  # or one process may take what another begins to write for a broken one
-        if step and (newest is None or newest.name != f"checkpoint-{step}"):
+        if step != kept:
             self._save_checkpoint(self.model, trial=None)
             self.callback_handler.on_save(self.args, self.state, self.control)
         do = "The step is kept. See to the judge and start again: training goes on from there."
@@ -163,27 +162,18 @@ def grpo_trainer(
     if reader:
         network.register_forward_pre_hook(drop_empty_patches, with_kwargs=True)
     config = grpo_config(settings, folder, seed)  # after the network: once it is made, DeepSpeed loads only parts
+    samples = folder / "samples.jsonl"
     if first_process():
-        _drop_lost_samples(folder / "samples.jsonl", folder)
+        rows_until(last_step(folder) - 1, samples)
     asked = {key: supporter_prompt(one.history, settings.history, images=bool(reader)) for key, one in records.items()}
     prompts = {key: (blocks if reader else defuse)(tokenizer, prompt) for key, prompt in asked.items()}
     return kind(
         scorer=scorer,
         settings=settings,
-        samples=folder / "samples.jsonl",
+        samples=samples,
         model=network,
         args=config,
         train_dataset=Dataset.from_list([{"prompt": prompt, "record": key} for key, prompt in prompts.items()]),
         processing_class=MultimodalProcessor(tokenizer, reader) if reader else tokenizer,
         peft_config=lora_config(network, settings),
     )
-
-
-def _drop_lost_samples(samples: Path, folder: Path) -> None:
-    """Keeps the samples of steps before the last whole checkpoint; later ones will be sampled again."""
-    checkpoint = last_checkpoint(folder / "checkpoints")
-    done = int(checkpoint.name.split("-")[1]) if checkpoint else 0
-    lines = samples.read_text(encoding="utf-8").splitlines(keepends=True) if samples.is_file() else []
-    kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] < done]
-    samples.parent.mkdir(parents=True, exist_ok=True)
-    write_text(samples, "".join(kept))

@@ -41,12 +41,14 @@ def supporter_prompt(
 ) -> list[Message]:
     """The messages that ask for the next turn after the `last` utterances; with `images`, where there are any."""
     wanted = instructions(control) if control else ""
-    if task == "supporter":
-        return _messages(f"{prompt('supporter', 'policy')} {wanted}".strip(), history, last, images)
-    system, asked = _messages(f"{prompt('guided', 'policy')}\n{wanted}".strip(), history, last, images)
-    if task == "guided":
-        return [system, asked]
-    return [system, *_examples(language_of(history[-1].text) if history else "en"), asked]
+    text = (
+        f"{prompt('supporter', 'policy')} {wanted}"
+        if task == "supporter"
+        else f"{prompt('guided', 'policy')}\n{wanted}"
+    )
+    system, asked = _messages(text.strip(), history, last, images)
+    examples = _examples(language_of(history[-1].text) if history else "en") if task == "shown" else ()
+    return [system, *examples, asked]
 
 
 def direct_prompt(history: Sequence[Utterance], last: int | None = None, *, images: bool = False) -> list[Message]:

@@ -20,12 +20,6 @@ _NOT_WORDS = re.compile(r"\W+")
 _FEWEST, _MOSTLY = 4, 0.6
 
 
-def until_repetition(text: str, begun: str = "", last: bool = True) -> tuple[str, bool]:
-    """As much of an output, `begun` so, as may be passed on, and whether it is over; unless `last`, a start is held."""
-    output = RepetitionFilter(begun)
-    return output.feed(text, last), output.over
-
-
 def repeats_earlier(text: str, earlier: Iterable[str]) -> bool:
     """Whether most of a text stands in one of the earlier ones, by its runs of three words; not what is very short."""
     own = _runs(text)
@@ -126,7 +120,6 @@ class RepetitionFilter:
 
 
 def _begins(texts: Iterable[str], start: str) -> bool:
-    """Whether one of some texts begins so."""
     return any(text.startswith(start) for text in texts)
 
 

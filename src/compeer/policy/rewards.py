@@ -8,16 +8,15 @@ are reweighted (`redundancy.reweight`), and what the safety guard rejects gets t
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from compeer.models.base import in_background
 from compeer.models.embedder import Embeds, Matrix
 from compeer.policy import redundancy
 from compeer.policy.control import PART_OF, decisions, decisions_of
@@ -135,11 +134,7 @@ def shares_of(records: Sequence[SerRecord]) -> dict[str, dict[str, float]]:
 
 
 class PlanSource:
-    """Whether a response does what its own step 3 says, by its words: from −1 over 0, undecided, to 1.
-
-    The score is log(8p) / log 8, no less than −1, of the probability p that the response carries out the strategy, all
-    eight being equally common; −1 without a plan or a response. A judge may accept plan and response each for itself.
-    """
+    """Whether a response does what its step 3 says, by its words: log(8p) / log 8 of its probability, at least −1."""
 
     def __init__(self, classifier: StrategyClassifier, name: str = "plan") -> None:
         self._classifier, self.name = classifier, name
@@ -199,9 +194,10 @@ class Scorer:
         records = [self._records[key] for key in ids]
         responses = [str(turn.parts.get("response", "")) for turn in parsed]
         histories = {record.id: [utterance.text for utterance in record.history] for record in records}
-        scoring = [partial(weighted.source.score, records, parsed) for weighted in self._sources]
-        embedding = partial(embed_together, self._embedder, responses, histories)
-        *scores, (rows, history_rows) = _together([*scoring, embedding])
+        works: list[Callable[[], Any]] = [partial(one.source.score, records, parsed) for one in self._sources]
+        works.append(partial(embed_together, self._embedder, responses, histories))
+        begun = [in_background(work) for work in works]  # by daemons, so that nobody waits for an absent judge
+        *scores, (rows, history_rows) = [one.result() for one in begun]
         found = []
         totals = [weighted_sum(self._sources, row) for row in zip(*scores, strict=True)]
         for record, text, total, response, row in zip(records, texts, totals, responses, rows, strict=True):
@@ -221,21 +217,6 @@ def embed_together(
         found[key] = rows[start : start + len(texts)]
         start += len(texts)
     return rows[: len(responses)], found
-
-
-def _together(works: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of works done at once, or the first error; by daemons, so that nobody waits for an absent judge."""
-    futures: list[Future[Any]] = [Future() for _ in works]
-
-    def do(work: Callable[[], Any], future: Future[Any]) -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    for work, future in zip(works, futures, strict=True):
-        threading.Thread(target=do, args=(work, future), daemon=True).start()
-    return [future.result() for future in futures]
 
 
 @dataclass(frozen=True)

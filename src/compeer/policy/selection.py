@@ -20,7 +20,7 @@ from compeer.models import Failure, Request, Sampling, TextModel, ask
 from compeer.pipeline import Done, Stage, in_blocks, work_through
 from compeer.policy.control import Control, decisions, forced_grammar, obedience
 from compeer.policy.prompt import direct_prompt, supporter_prompt
-from compeer.policy.repeats import until_repetition
+from compeer.policy.repeats import RepetitionFilter
 from compeer.policy.rewards import JudgeSource
 from compeer.reasoning import LABELS, ParsedTurn, Part, parse_turn
 from compeer.reward import Judge, Score
@@ -79,7 +79,8 @@ def generate_turns(
         if direct:  # behind a backslash no line is taken for a label
             written = f"{LABELS['response']}: " + "\n".join("\\" + line for line in written.splitlines())
         elif constrained:
-            written, over = until_repetition(written)
+            output = RepetitionFilter()
+            written, over = output.feed(written, last=True), output.over
         cut_off = answer.cut_off and not over
         found.append(Output(name, written if over else answer.text, cut_off, parse_turn(written, cut_off)))
     return found
@@ -109,11 +110,7 @@ def read_candidates(path: Path) -> Iterator[Candidate]:
 def best_candidates(
     records: Sequence[SerRecord], candidates: Iterable[Candidate], threshold: float = 3
 ) -> list[SerRecord]:
-    """The records with their candidate turn replaced by the best-scored output; those without a good one are left out.
-
-    Good is an output that is whole, whose total is at least the threshold, and whose response the safety guard lets
-    pass. Of equally good ones the first is taken.
-    """
+    """The records with their best output as candidate: whole, worth the threshold, and let pass by the safety guard."""
     known = {record.id: record for record in records}
     best: dict[str, tuple[float, SerRecord]] = {}
     for candidate in candidates:

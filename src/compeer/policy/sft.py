@@ -17,12 +17,11 @@ from compeer.engine.network import load_network, load_tokenizer
 from compeer.errors import InputError
 from compeer.models.resolve import model_folder
 from compeer.models.training import SftSettings, model_card, save_model, train_sft
-from compeer.policy.control import Persona, personas, sampled_control
+from compeer.policy.control import Persona, personas, read_profiles, sampled_control
 from compeer.policy.prompt import direct_prompt, supporter_prompt
 from compeer.policy.selection import best_candidates, read_candidates
 from compeer.reasoning import render_turn
 from compeer.reward.train import with_pictures
-from compeer.ser.personality import read_profiles
 from compeer.ser.record import SerRecord
 from compeer.statistics import generator
 

@@ -136,7 +136,6 @@ class Patient:
         self._announced = False
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Generation | Failure]:
-        """One answer or failure for each request, in their order."""
         found = await self._model.generate(requests, sampling)
         for _ in range(_TRIES):
             away = [number for number, answer in enumerate(found) if _is_away(answer)]

@@ -83,11 +83,7 @@ def own_sentences(response: str, steps: Sequence[str]) -> str:
 
 
 def void_reason(response: str, reference: str | None, history: Sequence[str], steps: Sequence[str] = ()) -> str | None:
-    """Why a response counts for nothing whatever the judge says, or None.
-
-    A copy of the reference would be "both good", a sentence of the seeker sounds like understanding. Short utterances
-    of the history may be repeated, but not just the last one.
-    """
+    """Why a response counts for nothing whatever the judge says, or None: a copy would be "both good", say."""
     found = _words(response)
     if not quoted(response, len(response)):
         return "the response has nothing that can be seen"
@@ -100,7 +96,7 @@ def void_reason(response: str, reference: str | None, history: Sequence[str], st
     if says_nothing(own_sentences(response, steps)):
         return "the response repeats its steps"
     if (history and found == _words(history[-1])) or _copies(found, tuple(history)):
-        return "the response repeats the history"
+        return "the response repeats the history"  # of which a short utterance may be, but not just the last one
     return None
 
 

@@ -127,21 +127,18 @@ def _visible_step(output: ParsedTurn, part: Part) -> str | None:
     step = output.parts.get(part)
     if step is None or isinstance(step, str) or says_nothing(step.text) or speaks_to_the_judge(step.text):
         return None
-    if not (text := quoted(step.text, MAX_STEP)):
-        return None
+    text = quoted(step.text, MAX_STEP)
     return reasoning.render_step(part, step if step.text == text else step.model_copy(update={"text": text}))
 
 
 def _response_round(case: Case, response: str | None, with_notes: bool) -> list[JudgeQuestion]:
-    """The round that compares the response with the reference; none where there are not two.
-
-    With `with_notes` the judge learns which of the two was written after the notes, and as what kind of help: a verdict
-    on the steps says nothing about a response that may be anyone's.
-    """
+    """The round that compares the response with the reference; none where there are not two."""
     if case.reference is None or response is None:
         return []
     replies = [quoted(text, MAX_RESPONSE) or MISSING for text in (response, case.reference)]
-    plan = case.output.parts.get("strategy")
+    plan = case.output.parts.get(
+        "strategy"
+    )  # a verdict on the steps says nothing about a response that may be anyone's
     meant = f" (after these notes, meant as {plan.strategy})" if with_notes and isinstance(plan, StrategyStep) else ""
     marked = [f"{meant}: {replies[0]}", f": {replies[1]}"]
     first, second = marked if case.candidate_first else marked[::-1]

@@ -56,7 +56,6 @@ class ModelJudge:
         return asyncio.run(self.ajudge(cases))
 
     async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        """Many are asked about at the same time."""
         asked = [self._begin(case) for case in cases]
         left = [len(chats) for chats in asked]
         self._progress(left.count(0))

@@ -169,7 +169,6 @@ class LocalJudge:
         return TorchReading(network, self._tokenizer.pad_token_id, self._reader, first, groups, pictures)
 
     def _length(self, row: Branch) -> int:
-        """The tokens of a branch and of its answers."""
         answer = 2 + (self._reason_tokens + len(self._words.before) if self.form.reasons else 0)
         return sum(len(piece) + answer for piece in row.pieces)
 

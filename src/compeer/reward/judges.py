@@ -23,17 +23,14 @@ def open_judge(
     form: JudgeForm | None = None,
     *,
     model: Opens = open_model,
-    trained: bool = False,
-    batch: int = 8,
+    trained: bool = False,  # whether the one behind a server is a judge of ours
+    batch: int = 8,  # of a judge here
     threshold: float | None = None,
     both_orders: bool = False,
     progress: Callable[[int], None] | None = None,
     media: str | Path | None = None,
 ) -> Judge:
-    """The judge of a name: a folder's, in the form of its card unless one is given, or that behind a server.
-
-    `trained` says that the one behind a server is a judge of ours; `batch` is for judges here.
-    """
+    """The judge of a name: a folder's, in the form of its card unless one is given, or that behind a server."""
     if "@http" in str(name):
         from compeer.reward.endpoint import ModelJudge
 

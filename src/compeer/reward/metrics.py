@@ -1,12 +1,8 @@
 """How good a judge is: its verdicts against a test set's labels, beside one that always says True.
 
-Every part is measured on the records that have both a label and a verdict for it; what a judge failed on is counted by
-reason and left out. Of a step: Weighted-F1, recall and precision of False, balanced accuracy, the AUC of the
-probability of True, and the shares of False. Of the response: Weighted-F1 and accuracy over the four preferences, their
-confusion, and whether the candidate is acceptable, which a score is made of. All again by source of labels and kind of
-mistake.
-
-Intervals are 95 % percentile bootstrap intervals of dialogues, for records of one dialogue share their texts.
+Every part is measured on the records that have both a label and a verdict for it, and again by source of labels and
+kind of mistake; what a judge failed on is counted by reason and left out. Intervals are 95 % percentile bootstrap
+intervals of dialogues, for records of one dialogue share their texts.
 """
 
 from __future__ import annotations
@@ -23,9 +19,8 @@ import numpy.typing as npt
 import compeer.statistics as stats
 from compeer.io import text_hash, value_hash
 from compeer.reasoning import PARTS, STEPS, Part, render_turn
-from compeer.reward.conversation import record_case
-from compeer.reward.score import Judge, Judgment, Unscored
-from compeer.ser.record import ACCEPTABLE, PREFERENCES, Preferred, SerRecord, is_judged
+from compeer.reward.score import Judgment, Unscored
+from compeer.ser.record import ACCEPTABLE, PREFERENCES, Preferred, SerRecord
 from compeer.statistics import Estimate, Numbers, group_weights, ratio, reweighted
 
 Judgments = Sequence[Judgment | Unscored]
@@ -37,12 +32,6 @@ BINS = 10
 Bins = Literal["equal mass", "equal width"]
 _GOOD = [PREFERENCES.index(value) for value in ACCEPTABLE]
 _TO_DECISIONS = np.eye(2)[[int(value in ACCEPTABLE) for value in PREFERENCES]]  # from preferences to bad and good
-
-
-def evaluate_judge(judge: Judge, records: Sequence[SerRecord]) -> dict[str, Any]:
-    """The metrics of a judge on those records that have all labels."""
-    tested = [record for record in records if is_judged(record)]
-    return judge_metrics(tested, judge.judge([record_case(record) for record in tested]))
 
 
 def test_set_hash(records: Sequence[SerRecord]) -> str:
@@ -69,18 +58,14 @@ def _texts(record: SerRecord) -> list[Any]:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """One part's labels beside a judge's verdicts on it, an entry a record that has both.
-
-    Classes are given by their index: False and True for a step, the order of `PREFERENCES` for the response.
-    `probabilities` are those of True, or of an acceptable response.
-    """
+    """One part's labels beside a judge's verdicts on it, an entry a record that has both."""
 
     part: Part
     size: tuple[int, int]  # how many dialogues the test set has, and how many classes the part
     dialogues: Indices
-    truth: Indices
+    truth: Indices  # 0 and 1 for False and True of a step; a response's label by its index among `PREFERENCES`
     verdicts: Indices
-    probabilities: Numbers
+    probabilities: Numbers  # of True, or of an acceptable response
     sources: npt.NDArray[np.object_]
     kinds: npt.NDArray[np.object_]
 

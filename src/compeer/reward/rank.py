@@ -50,7 +50,7 @@ def rank(judge: Judge, history: Sequence[Utterance], outputs: Outputs, seed: int
 
 async def arank(judge: Judge, history: Sequence[Utterance], outputs: Outputs, seed: int = 0) -> list[Ranked]:
     """`rank` for callers that are async."""
-    responses = {index: _response(output) for index, output in enumerate(outputs) if output.complete}
+    responses = {index: output.turn.response for index, output in enumerate(outputs) if output.turn}
     chosen = anchors_of(responses, seed)
     asked = comparisons(responses, chosen)
     cases = [Case(tuple(history), outputs[one], None if other is None else responses[other]) for one, other in asked]
@@ -91,11 +91,7 @@ def comparisons(responses: Mapping[int, str], anchors: Sequence[int]) -> list[As
 
 
 def shares_of(found: Mapping[Ask, Judgment | Unscored]) -> dict[tuple[int, int], float]:
-    """What each output wins of each other, where both ways of asking gave an answer: one way would favour a place.
-
-    A response that counts for nothing (it repeats the history, say, or is too long) loses to any that does not, even
-    if the judge could not be asked both ways.
-    """
+    """What each output wins of each other, where both ways of asking gave an answer: one way would favour a place."""
     judgments = [(ask[0], entry) for ask, entry in found.items() if isinstance(entry, Judgment)]
     judged = {index for index, _ in judgments}
     void = {index for index, entry in judgments if entry.void not in (None, COPIED_REFERENCE)}
@@ -104,7 +100,10 @@ def shares_of(found: Mapping[Ask, Judgment | Unscored]) -> dict[tuple[int, int],
         if other is None:
             continue
         back = found.get((other, one))
-        if (one in void) != (other in void) and {one, other} <= judged:
+        if (one in void) != (other in void) and {
+            one,
+            other,
+        } <= judged:  # what counts for nothing loses, whatever is said
             shares[one, other] = 0.0 if one in void else 1.0
         elif isinstance(entry, Judgment) and isinstance(back, Judgment) and entry.response and back.response:
             shares[one, other] = (won(entry.response) + 1 - won(back.response)) / 2
@@ -149,8 +148,3 @@ def _right(steps: Mapping[Part, float]) -> float:
 
 def _alike(one: str, other: str) -> bool:
     return one == other or (words(one) == words(other) != [])
-
-
-def _response(output: ParsedTurn) -> str:
-    response = output.parts["response"]
-    return response if isinstance(response, str) else ""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from compeer.engine.answers import Reading
 from compeer.engine.multimodal import Picture
-from compeer.errors import InputError
+from compeer.engine.network import first_tokens, token_ids
 from compeer.reasoning import STRATEGIES
 from compeer.reward.conversation import BEFORE_VERDICT, RESPONSE_WORDS, STEP_WORDS, JudgeForm, JudgeQuestion
 
@@ -42,22 +43,16 @@ class AnswerWords:
     """The words that a judge may answer with, as tokens: a verdict is known by its first token, and fed by all."""
 
     def __init__(self, tokenizer: Any, form: JudgeForm, folder: str | Path) -> None:
-        self.tokenizer = tokenizer
+        self.tokenizer, self.ids = tokenizer, partial(token_ids, tokenizer)
         self.before = self.ids(BEFORE_VERDICT)
         questions = (STEP_WORDS, RESPONSE_WORDS, *((STRATEGIES,) if form.alone else ()))
-        # a verdict begins the answer, or follows a reason and a blank
-        self.answers = {word: self.ids(f" {word}" if form.reasons else word) for words in questions for word in words}
-        self.first = {word: ids[0] for word, ids in self.answers.items()}
+        blank = " " if form.reasons else ""  # a verdict begins the answer, or follows a reason and a blank
+        self.answers = {word: self.ids(blank + word) for words in questions for word in words}
+        self.first: dict[str, int] = {}
         for words in questions:
-            if len({self.first[word] for word in words}) < len(words):
-                raise InputError(f"its tokenizer starts two of the words {', '.join(words)} alike.", file=folder)
-
-    def ids(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+            self.first |= zip(words, first_tokens(tokenizer, [blank + word for word in words], folder), strict=True)
 
     def ends_reason(self, token: int) -> bool:
-        """Whether a reason is over with this token."""
         return token in self.tokenizer.all_special_ids or "\n" in self.tokenizer.decode([token])
 
     def reason(self, written: list[int]) -> tuple[list[int], list[int]]:

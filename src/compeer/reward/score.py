@@ -21,7 +21,6 @@ from compeer.ser.record import ACCEPTABLE, Preferred
 Sign = Literal[-1, 1]
 Order = Literal["candidate first", "reference first"]
 
-
 # checked where a judgment is read from a file; a sum of probabilities may miss 1 by rounding
 Probability = Annotated[float, Field(ge=0, le=1 + 1e-6, allow_inf_nan=False)]
 
@@ -60,8 +59,7 @@ class Unscored:
 class Judge(Protocol):
     """Anything that can judge outputs. It never raises on one: where it fails, it says why."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
         """A judgment for each case, in their order."""
@@ -126,19 +124,15 @@ class Answers:
 
 @dataclass(frozen=True)
 class Score:
-    """What an output earned, and the only thing that carries it to an advantage.
-
-    A judge gives five parts, `response` only where there was a reference, and their total; other sources give parts of
-    their own (`more`). `sources` holds the totals that were added up. Without a total, `unscored` says why.
-    """
+    """What an output earned, and the only thing that carries it to an advantage; a judge gives five parts."""
 
     steps: Mapping[Part, Sign] = field(default_factory=dict)
-    response: Sign | None = None
+    response: Sign | None = None  # only where there was a reference
     format: Sign | None = None
     total: float | None = None
-    unscored: str | None = None
-    more: Mapping[str, float | None] = field(default_factory=dict)
-    sources: Mapping[str, float | None] = field(default_factory=dict)
+    unscored: str | None = None  # why there is no total
+    more: Mapping[str, float | None] = field(default_factory=dict)  # the parts that other sources give
+    sources: Mapping[str, float | None] = field(default_factory=dict)  # the totals that were added up
 
     def parts(self) -> dict[str, int | None]:
         """The five parts of a judge by name, None where there is none."""

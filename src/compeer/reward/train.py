@@ -24,9 +24,8 @@ from transformers import TrainerCallback
 from compeer.engine.multimodal import PictureError, open_picture, picture_reader
 from compeer.engine.network import load_tokenizer
 from compeer.errors import InputError
-from compeer.io import write_text
 from compeer.models.resolve import model_folder
-from compeer.models.training import CARD, SftSettings, last_checkpoint, train_sft
+from compeer.models.training import CARD, SftSettings, last_step, rows_until, train_sft
 from compeer.progress import first_process
 from compeer.reasoning import STEPS
 from compeer.reward.conversation import Chat, JudgeForm, chats, pictures_of, record_case, with_whole_paths
@@ -234,7 +233,7 @@ class Validation(TrainerCallback):  # type: ignore[misc]
         self._records, self._settings, self._model, self._folder = records, settings, model, folder
         self._tokenizer = load_tokenizer(model)
         self._log = folder / "validation.jsonl"
-        self.measured: list[dict[str, Any]] = []
+        self.measured = rows_until(last_step(folder), self._log)
 
     @property
     def best(self) -> Mapping[str, Any] | None:
@@ -249,21 +248,7 @@ class Validation(TrainerCallback):  # type: ignore[misc]
 
     def stopped(self) -> int | None:
         """The step at which an earlier call ran out of patience; None if training shall go on."""
-        checkpoint = last_checkpoint(self._folder / "checkpoints")
-        step = int(checkpoint.name.split("-")[1]) if checkpoint else 0
-        self._recall(step)
-        return step if self.out_of_patience else None
-
-    def _recall(self, step: int) -> None:
-        """Takes up the measurements of earlier calls, up to a step."""
-        lines = self._log.read_text(encoding="utf-8").splitlines(keepends=True) if self._log.is_file() else []
-        rows = [json.loads(line) for line in lines if line.endswith("\n")]
-        self.measured = [row for row in rows if row["step"] <= step]
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._recall(state.global_step)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_text(self._log, "".join(json.dumps(row) + "\n" for row in self.measured))
+        return last_step(self._folder) if self.out_of_patience else None
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         if state.global_step % self._settings.evaluate_every and state.global_step < state.max_steps:

@@ -25,7 +25,6 @@ _TEXT = r"(?:[^{}]|\{resources\}|\{emergency\})*"  # these two are all the place
 Wording = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=rf"^{_TEXT}$")]
 NumberedWording = Annotated[str, StringConstraints(strip_whitespace=True, pattern=rf"^{_TEXT}\{{resources\}}{_TEXT}$")]
 
-
 LinePart = Literal["emergency", "line", "phone", "text", "word", "chat", "or", "neutral_emergency"]
 
 

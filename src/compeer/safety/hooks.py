@@ -8,7 +8,6 @@ No seeker's words are in any log; they are in a webhook only if the service aske
 import http.client
 import json
 import logging
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -21,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from compeer.errors import InputError
+from compeer.models.base import in_background
 from compeer.safety.risk import Kind, Level
 
 _log = logging.getLogger("compeer.safety")
@@ -66,16 +66,7 @@ class HandOver:
         self._accept, self._timeout = accept, timeout
 
     def __call__(self, event: CrisisEvent) -> bool:
-        answer: Future[bool] = Future()
-
-        def ask() -> None:
-            try:
-                answer.set_result(bool(self._accept(event)))
-            except Exception as error:
-                answer.set_exception(error)
-
-        threading.Thread(target=ask, name="compeer-hand-over", daemon=True).start()
-        return answer.result(self._timeout)
+        return in_background(lambda: bool(self._accept(event))).result(self._timeout)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -86,10 +77,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class Webhook:
-    """Posts each event as JSON to a URL, from a thread of its own, some times over where it fails.
-
-    By urllib: httpx logs the whole address, which may hold a key.
-    """
+    """Posts each event as JSON to a URL, from a thread of its own, some times over where it fails."""
 
     def __init__(
         self,
@@ -112,7 +100,7 @@ class Webhook:
         self._headers = {**(headers or {}), "Content-Type": "application/json; charset=utf-8"}
         self._include_text, self._timeout = include_text, timeout
         self._attempts, self._pause = attempts, pause
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._opener = urllib.request.build_opener(_NoRedirect)  # httpx logs the whole address, which may hold a key
         self._sending = ThreadPoolExecutor(max_workers=2, thread_name_prefix="compeer-webhook")
         self._open: set[Future[None]] = set()
 

@@ -30,15 +30,12 @@ def _common() -> dict[str, frozenset[str]]:
 
 
 def unread(messages: Sequence[str], spoken: str | None = None) -> str | None:
-    """The code of a language that the guard cannot read and one of the last messages is in, "" for one without a name.
-
-    None if all can be read. Where another language than ours is `spoken`, what is unclear is taken to be in it.
-    """
+    """A language of the last messages that the guard cannot read, "" for one without a name; None if all can be."""
     other = (spoken or "").lower().replace("_", "-").split("-")[0]
     for message in reversed(messages[-WINDOW:]):
         found = language(message)
         if found is None and other not in ("", *READ) and any(character.isalpha() for character in message):
-            return other
+            return other  # what is unclear is taken to be in the language spoken
         if found is not None and found not in READ:
             return found
     return None

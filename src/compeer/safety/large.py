@@ -11,6 +11,7 @@ be plainer than a long message to count. They also read what the supporter is ab
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -60,17 +61,13 @@ def _chat(instruction: str, asked: str) -> list[dict[str, str]]:
 
 
 class LargeReader:
-    """Reads with the adapter in a folder.
-
-    Its card (`compeer.json`) may hold where danger and crisis begin to count (`thresholds`), and the faults of replies
-    (`reply_thresholds`, by category); without those it was not trained to check replies.
-    """
+    """Reads with the adapter in a folder; its card may say from where on danger, crisis and faults of replies count."""
 
     whole = True
 
     def __init__(self, folder: Path) -> None:
         from compeer.engine.cpu_table import CpuEngine
-        from compeer.engine.network import load_tokenizer
+        from compeer.engine.network import first_tokens, load_tokenizer, token_ids
         from compeer.engine.rows import common
         from compeer.models.resolve import prepare
 
@@ -81,18 +78,18 @@ class LargeReader:
         self._tokenizer: Any = load_tokenizer(prepared[0].tokenizer)  # type: ignore[union-attr]
         self._engine, *self._second = [CpuEngine(own, self._tokenizer.eos_token_id) for own in prepared if own]
         self._thresholds = {"danger": 0.5, "crisis": 0.5, **card.get("thresholds", {})}
-        self._levels = self._first_tokens("", LEVELS, folder)
-        self._kinds = self._first_tokens(" ", KINDS, folder)
-        self.checks_replies = "reply_thresholds" in card
+        self._ids = partial(token_ids, self._tokenizer)
+        self._levels = first_tokens(self._tokenizer, LEVELS, folder)
+        self._kinds = first_tokens(self._tokenizer, [f" {kind}" for kind in KINDS], folder)
+        self.checks_replies = "reply_thresholds" in card  # else it was not trained to
         self._fault_thresholds: dict[Category, float] = card.get("reply_thresholds", {})
-        self._faults = self._first_tokens("", (FINE, *CATEGORIES), folder) if self.checks_replies else []
+        self._faults = first_tokens(self._tokenizer, (FINE, *CATEGORIES), folder) if self.checks_replies else []
         for asked in (prompt, lambda words: reply_prompt(words, words[0])) if self.checks_replies else (prompt,):
             one, other = (self._prompt_ids(asked([words])) for words in ("A", "It"))
             for engine in (self._engine, *self._second):
                 engine.keep(one[: common(one, other)])
 
     def read(self, windows: Sequence[Window]) -> list[Guess]:
-        """A guess for each conversation."""
         return [self._read(messages) for messages in windows]
 
     def fault(self, reply: str, seeker: Sequence[str], by_rule: Finding | None = None) -> Finding | None:
@@ -119,18 +116,8 @@ class LargeReader:
         unsure = self._second and is_unsure(found[0])
         return mean(found, self._second[0].probabilities(ids, answers)) if unsure else found
 
-    def _first_tokens(self, before: str, words: Sequence[str], folder: Path) -> list[int]:
-        found = [self._ids(f"{before}{word}")[0] for word in words]
-        if len(set(found)) < len(words):
-            raise InputError(f"its tokenizer starts two of the words {', '.join(words)} alike.", file=folder)
-        return found
-
     def _prompt_ids(self, messages: list[dict[str, str]]) -> list[int]:
         return self._ids(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-
-    def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
 
 
 def is_unsure(harmless: float) -> bool:

@@ -33,7 +33,6 @@ LANGUAGES = ("en", "zh")
 WEIGHED = "weighted phrases"  # stands for a rule's name where these found something
 _STRETCH, _OVERLAP = 600, 200  # a sentence longer than this is looked at in stretches that overlap
 
-
 Check = Callable[[str, Sequence[str]], Finding | None]  # of a reply to what the seeker wrote
 
 
@@ -86,16 +85,12 @@ def check_reply(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
 
 
 def check_carefully(reply: str, seeker: Sequence[str] = ()) -> Finding | None:
-    """What `check_reply` finds; where the large reader is on this machine it reads the reply instead of the weights.
-
-    It may also take back what a rule found, if it is sure that nothing is wrong. If the reader fails, the weights stand
-    in: the detector, which is asked before, says so.
-    """
+    """As `check_reply`, but by the large reader, where it is here, which may also take back what a rule found."""
     try:
         reader = large.large_reader()
         if reader is not None and reader.checks_replies:
             return reader.fault(reply[-LONGEST:], seeker, check_rules(reply, seeker))
-    except Exception:
+    except Exception:  # the weights stand in; the detector, which is asked before, says so
         pass
     return check_reply(reply, seeker)
 

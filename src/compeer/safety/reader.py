@@ -3,9 +3,8 @@
 Two readers answer through one interface (`Reads`). The small one is in the package. It weighs words, runs of words and
 pieces of words, in Chinese characters and runs of them, classes of words of like meaning and the names of the rules
 that matched, by weights learnt from labelled texts (`research/guard/train.py`), and, where a multilingual embedder is
-installed, the meaning of the messages. It reads single messages, and the last messages together. The large one
-(`large.py`) is an adapter to the 1.5B base and reads the whole conversation, where both are on this machine. `Readers`
-asks the large one, and the small one where it fails, and waits for the answer.
+installed, the meaning of the messages. It reads single messages, and the last messages together; the large one
+(`large.py`) reads the whole conversation, where it is on this machine.
 """
 
 import hashlib
@@ -55,13 +54,10 @@ SUPPORTER = "\N{INFORMATION SEPARATOR TWO}"
 
 
 class Guess(NamedTuple):
-    """What a reader makes of a conversation: the likeliest kind, and how sure it is of danger and of a crisis.
-
-    Both are between 0 and 1, scaled so that one half is where it counts.
-    """
+    """What a reader makes of a conversation: the likeliest kind, and how sure it is of danger and of a crisis."""
 
     kind: Kind
-    danger: float
+    danger: float  # between 0 and 1, and so scaled that one half is where it counts, as for a crisis
     crisis: float
 
 
@@ -206,11 +202,7 @@ small_reader = loaded_once(SmallReader)
 
 
 class Memory(Generic[Found]):
-    """Findings by the texts they were made of, so that a turn costs what its new message costs.
-
-    There is room for `most` in all, each takes the room that `size` says; what was not asked for longest goes first.
-    Texts are known by a digest, and none is kept here in clear.
-    """
+    """Findings by a digest of their texts. Each takes the room that `size` says; the least recently asked go first."""
 
     def __init__(self, most: int, size: Callable[[Found], int] = lambda _: 1) -> None:
         self._most, self._size, self._used = most, size, 0

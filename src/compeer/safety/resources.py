@@ -24,14 +24,6 @@ LineKind = Literal["suicide", "general", "abuse", "medical emergency"]
 CountryCode = Annotated[str, Field(pattern="^[A-Z]{2}$")]
 Data = TypeVar("Data")
 
-_WANTED: dict[Kind, tuple[LineKind, ...]] = {  # which lines fit a kind of danger, best first
-    "suicide": ("suicide", "general"),
-    "self-harm": ("suicide", "general"),
-    "harm to others": ("general", "suicide"),
-    "abuse": ("abuse", "general"),
-    "medical emergency": ("medical emergency",),
-}
-
 
 class HelpLine(Frozen):
     """One help line: how to reach it, when, in what language, and how sure we are of it."""
@@ -122,3 +114,6 @@ def read_toml(path: Path, model: type[Data], do: str | None = None) -> Data:
         raise InputError(f"cannot be read: {error.strerror}.", file=path, do="Give the path of a TOML file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"this is no TOML: {error}", file=path, do="Correct the file.") from None
+
+
+_WANTED = read_toml(Path(__file__).with_name("fitting.toml"), dict[Kind, tuple[LineKind, ...]])

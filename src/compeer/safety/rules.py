@@ -52,11 +52,7 @@ class ContextData(Frozen):
 
 
 class RuleData(Frozen):
-    """A rule: what it is called, what it is a sign of and how strong, and its patterns.
-
-    What a `firm` rule finds by its patterns, no reader takes back. Its `loose` patterns find more, and often in what is
-    harmless: a reader that is sure may take that back.
-    """
+    """A rule: what it is called, what it is a sign of and how strong, and its patterns."""
 
     name: str
     kind: Kind
@@ -64,16 +60,12 @@ class RuleData(Frozen):
     patterns: tuple[Pattern, ...]
     group: str = ""
     heeds: tuple[str, ...] | None = None
-    firm: bool = False
-    loose: tuple[Pattern, ...] = ()
+    firm: bool = False  # no reader takes back what the patterns find
+    loose: tuple[Pattern, ...] = ()  # find more, and often in what is harmless: a reader that is sure takes that back
 
 
 class LanguageData(Frozen):
-    """A rule file.
-
-    Of `idioms` the `blanked` are taken out before the rules look, and beside the `doubtful` nothing found is firm.
-    `turns` are what a seeker says of a danger that they wrote of before.
-    """
+    """A rule file."""
 
     fillers: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
@@ -83,9 +75,9 @@ class LanguageData(Frozen):
     contexts: dict[str, ContextData]
     heeds: tuple[str, ...]
     hot: str
-    idioms: dict[Literal["blanked", "doubtful"], tuple[Pattern, ...]]
+    idioms: dict[Literal["blanked", "doubtful"], tuple[Pattern, ...]]  # taken out, or beside which nothing is firm
     rules: tuple[RuleData, ...]
-    turns: dict[Literal["safe", "joking"], tuple[Pattern, ...]] = Field(min_length=2)
+    turns: dict[Literal["safe", "joking"], tuple[Pattern, ...]] = Field(min_length=2)  # said of an earlier danger
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,6 @@ def ask_user(
 
 
 def data_url(path: Path) -> str:
-    """A picture as a data URL."""
     data = base64.b64encode(path.read_bytes()).decode()
     return f"data:{mimetypes.guess_type(path.name)[0] or 'image/png'};base64,{data}"
 

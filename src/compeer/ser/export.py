@@ -155,7 +155,6 @@ def _with_configs(card: str, files: Mapping[Any, str]) -> str:
 
 
 def chat_messages(history: Sequence[Utterance]) -> list[dict[str, str]]:
-    """A history as the messages of a chat."""
     return [{"role": _ROLES[one.speaker], "content": one.text} for one in merge_consecutive(history)]
 
 

@@ -67,9 +67,7 @@ class SerRecord(Frozen):
     history: tuple[Utterance, ...] = Field(description="what was said before, without reasoning or labels")
     candidate: SupportTurn
     author: str = Field(description="who wrote the candidate: 'corpus', 'silver', or a model's name")
-    response_strategy: Strategy | None = Field(
-        default=None, description="the strategy that the corpus gives to the candidate's response; none: not known"
-    )
+    response_strategy: Strategy | None = Field(default=None, description="of the candidate's response, by the corpus")
     reference: str = Field(min_length=1)
     labels: StepLabels | None = Field(default=None, description="none: not judged yet")
     preference: PreferenceLabel | None = None

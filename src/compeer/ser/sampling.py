@@ -19,8 +19,9 @@ from compeer.dialogue import Dialogue, Emotion, Rating, Strategy, Utterance, las
 from compeer.errors import InputError
 from compeer.io import Frozen, json_line, read_lines
 from compeer.pipeline import Done, Stage, in_blocks
+from compeer.reasoning import SupportTurn
 from compeer.ser.asking import run_stage
-from compeer.ser.record import Split
+from compeer.ser.record import SerRecord, Split
 from compeer.ser.split import iter_splits, read_splits
 from compeer.statistics import generator
 
@@ -76,6 +77,12 @@ def contexts_of(dialogue: Dialogue, split: Split, count: int, seed: int) -> list
             )
         )
     return found
+
+
+def record_of(context: Context, turn: SupportTurn, **more: Any) -> SerRecord:
+    """A record of a turn for the context's history, with what `more` says of it."""
+    names = ("id", "dialogue", "round", "language", "source", "split", "history", "derived")
+    return SerRecord(**{**{name: getattr(context, name) for name in names}, "candidate": turn, **more})
 
 
 def sample_stage(dialogues: Path, splits: Path, out: Path, rounds: int, seed: int, workers: int = 1) -> dict[str, Any]:

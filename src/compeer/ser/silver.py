@@ -31,7 +31,7 @@ from compeer.ser.check import shared_texts
 from compeer.ser.pairing import CONTRADICTS, SWAPPED_FACT, WRONG_STAGE, Moments, Pattern
 from compeer.ser.reason import CandidateTurn
 from compeer.ser.record import PreferenceLabel, SerRecord, Split, StepLabel, StepLabels, silver_label
-from compeer.ser.sampling import Context, read_contexts
+from compeer.ser.sampling import Context, read_contexts, record_of
 from compeer.ser.split import words_hash
 from compeer.ser.wording import Reference
 from compeer.statistics import generator, words
@@ -199,18 +199,10 @@ def _record(
     first: bool,
     **more: Any,
 ) -> SerRecord:
-    names = ("dialogue", "round", "language", "source", "split", "history")
     response, other, preference = found
-    return SerRecord(
-        id=f"{context.id}:{kind}",
-        **{name: getattr(context, name) for name in names},
-        candidate=turn.model_copy(update={"response": response}),
-        reference=other,
-        labels=labels,
-        preference=preference,
-        candidate_first=first,
-        **{"author": "silver", "derived": context.derived, **more},
-    )
+    own = {"id": f"{context.id}:{kind}", "author": "silver", "candidate_first": first, **more}
+    turn = turn.model_copy(update={"response": response})
+    return record_of(context, turn, labels=labels, reference=other, preference=preference, **own)
 
 
 def _labels(given: Mapping[Part, StepLabel]) -> StepLabels:

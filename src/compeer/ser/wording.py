@@ -110,7 +110,6 @@ def history_words(quotes: Quotes, stage: Stage, language: str, part: str, rng: n
 
 
 def fill_history(template: str, quotes: Quotes) -> str:
-    """A wording of step 1 with its quotations."""
     return template.format(issue=quotes.issue, detail=quotes.detail)
 
 

@@ -54,12 +54,9 @@ class Ask:
 
 @dataclass(frozen=True)
 class AgentTurn:
-    """What an agent says, and notes for itself. `stop` ends the conversation, and says why in a word or two.
+    """What an agent says, and notes for itself. `stop` ends the conversation, and says why in a word or two."""
 
-    Without text only the `stop` and the notes count: the agent leaves without a word.
-    """
-
-    text: str
+    text: str  # without any, only `stop` and the notes count: the agent leaves without a word
     reasoning: str | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     stop: str | None = None
@@ -71,12 +68,11 @@ Turning = Generator[Ask, Any, AgentTurn]
 class Agent(Protocol):
     """One side of a conversation."""
 
+    sampling: Sampling
+    wants_closing_turn: bool  # with a view that is `over`
+
     @property
     def model(self) -> TextModel | None: ...  # whom it asks; None if it needs nobody
-    @property
-    def sampling(self) -> Sampling: ...
-    @property
-    def wants_closing_turn(self) -> bool: ...  # whether it wants a closing turn, with a view that is `over`
     @property
     def described(self) -> dict[str, Any]:
         """What its turns depend on beside its view: model, sampling, prompt, rules. Only the same is resumed."""
@@ -100,11 +96,7 @@ class SeekerAgent:
 
 
 class SupporterAgent:
-    """A supporter under test, asked plainly as in a chat, or by a `prompt` for our three steps and a response.
-
-    The prompt is `compeer.policy.supporter_prompt`. A response is all that the conversation needs: steps that are
-    missing are noted in the turn's `extra`, with the reasons.
-    """
+    """A supporter under test, asked plainly as in a chat, or by a prompt as `compeer.policy.supporter_prompt`."""
 
     wants_closing_turn = False
 
@@ -138,7 +130,6 @@ class SupporterAgent:
 
 
 def pattern(name: str) -> re.Pattern[str]:
-    """A pattern of `patterns.toml`."""
     return re.compile("".join(table("simulate/patterns")[name]))
 
 
@@ -168,12 +159,8 @@ def mark_of(value: Any) -> str | None:
 
 
 def split_thinking(text: str) -> tuple[str | None, str]:
-    """What a reasoning model thought (None if nothing is marked so) and what it says after that.
-
-    Where the thinking has no end nothing is said. Where it has several, all but what follows the last is thinking: no
-    thought may be taken for words to the other side.
-    """
-    thought = _THINKING.match(text)
+    """What a reasoning model thought (None if nothing is marked so) and what it says after the last end of thinking."""
+    thought = _THINKING.match(text)  # without an end it is all there is: no thought may be taken for words
     if thought is None:
         return None, text.strip()
     return _MARKS.sub("", thought[0]).strip() or None, text[thought.end() :].strip()

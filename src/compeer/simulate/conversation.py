@@ -1,9 +1,7 @@
 """What a simulated conversation is: where it starts, its turns, what each side knows of it, and how it ended.
 
-A `Scenario` gives the seeker its facts; the supporter never gets them. A `Conversation` is what came of it, and a
-`View` is the part of it that one side has: all that was spoken aloud, and of its own turns also what it noted down.
-What was asked of a model, and what it answered, is kept turn by turn as `Call`s, so that a conversation can be read
-again later from either side.
+A `Scenario` gives the seeker its facts; the supporter never gets them. A `View` is the part of a `Conversation` that
+one side has: all that was spoken aloud, and of its own turns also what it noted down.
 """
 
 from collections.abc import Sequence
@@ -38,14 +36,10 @@ class Turn(Frozen):
 
 
 class Outcome(Frozen):
-    """How a conversation ended.
-
-    `why` is a word for tables: `turns reached`, `tokens reached` or the reason that an agent gave for stopping; the
-    kind of a model's failure (`empty`, `unparsable`, `out of role`); or the kind of a client's `Failure`.
-    """
+    """How a conversation ended."""
 
     status: Status
-    why: str
+    why: str = Field(description="a word for tables: the limit reached, why an agent stopped, or the kind of a failure")
     who: Speaker | None = Field(default=None, description="whose model failed, or who stopped")
     reason: str = ""
 
@@ -92,18 +86,14 @@ class View:
 
     @property
     def own(self) -> tuple[Turn, ...]:
-        """Its own turns, in order."""
         return tuple(turn for turn in self.turns if turn.speaker == self.speaker)
 
     @property
     def utterances(self) -> tuple[Utterance, ...]:
-        """What was spoken aloud."""
         return tuple(Utterance(speaker=turn.speaker, text=turn.text) for turn in self.turns)
 
 
 def view_of(scenario: Scenario, turns: Sequence[Turn], speaker: Speaker, *, over: bool = False) -> View:
-    """What a side knows."""
-
     def known(turn: Turn) -> Turn:
         if turn.speaker != speaker:
             return Turn(speaker=turn.speaker, text=turn.text)

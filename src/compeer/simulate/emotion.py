@@ -1,8 +1,7 @@
 """SAGE's rules: how a seeker's emotion moves, when a conversation ends, and what counts as a success.
 
 A sentient seeker carries one number, its emotion, from 0 to 100. After each reply of the supporter it says by how much
-the reply changed it; `update` applies that change, held to the largest one allowed and to the scale, and says whether
-the conversation has been won or lost by it. Published variants are `PRESETS`.
+the reply changed it, which `update` applies. Published variants are `PRESETS`.
 
 The answer is asked for as two lines, `Reasons: …` and `Change: +5`. Other labels, either order, Chinese, full-width
 signs, brackets and a bare number are read too. The number must stand alone: anything else (a range, words, two
@@ -66,11 +65,7 @@ PRESETS = {"sage": SAGE, "sage-released": SAGE_RELEASED, "sage-paper": EmotionRu
 
 
 def update(emotion: float, change: float, rules: EmotionRules = SAGE) -> tuple[float, Outcome | None]:
-    """The emotion after a change, and whether the dialogue ends there: `update(95, 7)` gives `(100, "success")`.
-
-    The change is held to the rules' largest one and the emotion to 0 … 100. A number that is none (NaN, infinity) or
-    an emotion outside the scale is a mistake of the caller and raises `ValueError`: it must not become a score.
-    """
+    """The emotion after a change, held to the rules, and the outcome if any: `update(95, 7)` is `(100, "success")`."""
     if not math.isfinite(change):
         raise ValueError(f"a change of emotion must be a finite number, not {change}")
     if not LOWEST <= emotion <= HIGHEST:
@@ -80,7 +75,6 @@ def update(emotion: float, change: float, rules: EmotionRules = SAGE) -> tuple[f
 
 
 def preset(name: str) -> EmotionRules:
-    """The published rules of that name."""
     if name not in PRESETS:
         raise InputError(f"there are no rules '{name}'.", field="rules", do=f"Give one of: {', '.join(PRESETS)}.")
     return PRESETS[name]
@@ -141,12 +135,8 @@ def _paragraphs(*parts: str) -> str:
 
 
 def _fields(text: str) -> tuple[list[str], list[str]]:
-    """What stands behind the labels for the change, and behind those for the reasons or before any label.
-
-    A label opens a line; in the middle of one it needs its colon and a capital letter, or is Chinese. Without a label
-    for the change, the text as a whole is one.
-    """
-    labels = [
+    """What stands behind the labels for the change, and behind those for the reasons or before any label."""
+    labels = [  # one that does not open a line needs its colon and a capital letter, or is Chinese
         match
         for match in _LABEL.finditer(text)
         if match["start"] is not None or (match["colon"] and not (match["change"] or match["reasons"])[0].islower())

@@ -17,12 +17,12 @@ there already are not saved again, but their requests still fill their slots in 
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from compeer.errors import InputError
 from compeer.io import write_lines
-from compeer.models.base import Sampling, TextModel
+from compeer.models.base import Sampling, TextModel, gathered
 from compeer.pipeline import in_blocks
 from compeer.simulate.agents import Agent
 from compeer.simulate.conversation import Conversation, Scenario
@@ -54,7 +54,7 @@ async def run_dialogues(
     semaphores = {id(model): asyncio.Semaphore(model.at_once) for model in models}
     lock_step = any(model.batch_size > 1 for model in models)
     groups = [dialogues] if lock_step else [[dialogue] for dialogue in dialogues]
-    await _all(_to_the_end(group, semaphores, advance) for group in groups)
+    await gathered(_to_the_end(group, semaphores, advance) for group in groups)
     conversations = [dialogue.conversation for dialogue in dialogues]
     write_lines(folder / "conversations.jsonl", conversations)
     return conversations
@@ -68,7 +68,7 @@ async def _to_the_end(
     while going:
         model = going[0].next_agent.model
         batches = in_blocks(going, model.batch_size if model else len(going))
-        await _all(_take(batch, model, semaphores) for batch in batches)
+        await gathered(_take(batch, model, semaphores) for batch in batches)
         done = sum(dialogue.rounds_over for dialogue in dialogues)
         advance(done - reported)
         going, reported = [dialogue for dialogue in going if not dialogue.outcome], done
@@ -76,12 +76,12 @@ async def _to_the_end(
 
 async def _take(batch: Sequence[LoggedDialogue], model: TextModel | None, semaphores: Semaphores) -> None:
     """One turn of each dialogue of a batch: as it was saved, if all were; else asked for together."""
-    takings = [] if all(dialogue.has_saved for dialogue in batch) else [dialogue.take() for dialogue in batch]
+    takings = [] if all(dialogue.saved for dialogue in batch) else [dialogue.take() for dialogue in batch]
     if model and takings:
         async with semaphores[id(model)]:
             await ask_together(model, takings)
     for number, dialogue in enumerate(batch):
-        if dialogue.has_saved:
+        if dialogue.saved:
             dialogue.replay()
         else:
             dialogue.add(takings[number])
@@ -97,14 +97,3 @@ async def ask_together(model: TextModel, takings: Sequence[Taking]) -> None:
             answers = await model.generate([taking.request for taking in members if taking.request], sampling)
             for taking, answer in zip(members, answers, strict=True):
                 taking.give(answer)
-
-
-async def _all(work: Iterable[Awaitable[None]]) -> None:
-    """Does all of it at once; if one part raises, the others are stopped before the error is passed on."""
-    tasks = [asyncio.ensure_future(part) for part in work]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -45,12 +45,10 @@ class Entry(Frozen):
 
     @property
     def prompt_tokens(self) -> int:
-        """Those of all its calls."""
         return sum(call.prompt_tokens for call in self.calls)
 
     @property
     def tokens(self) -> int:
-        """Those of all its answers."""
         return sum(call.tokens for call in self.calls)
 
 
@@ -60,7 +58,6 @@ class LoggedDialogue:
     def __init__(
         self, scenario: Scenario, seeker: Agent, supporter: Agent, limits: DialogueSettings, logs: Path, seed: int
     ) -> None:
-        """`logs` is the folder of the logs."""
         self.scenario = scenario
         self.agents: dict[Speaker, Agent] = {"seeker": seeker, "supporter": supporter}
         self._limits, self._seed = limits, seed
@@ -74,26 +71,22 @@ class LoggedDialogue:
             "seeker": seeker.described,
             "supporter": supporter.described,
         }
-        self._saved = _opened(self.path, json.loads(json.dumps(head)))
+        self.saved = _opened(self.path, json.loads(json.dumps(head)))
 
     @property
     def turns(self) -> list[Turn]:
-        """The turns so far."""
         return [entry.turn for entry in self.entries if entry.turn]
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended, once it has."""
         return self.entries[-1].outcome if self.entries else None
 
     @property
     def next_speaker(self) -> Speaker:
-        """Whose turn it is."""
         return "supporter" if len(self.turns) % 2 else "seeker"
 
     @property
     def next_agent(self) -> Agent:
-        """Who plays that side."""
         return self.agents[self.next_speaker]
 
     @property
@@ -102,15 +95,9 @@ class LoggedDialogue:
         return self._limits.rounds if self.outcome else len(self.turns) // 2
 
     @property
-    def has_saved(self) -> bool:
-        """Whether the next turn, or the end, was saved by an earlier run."""
-        return bool(self._saved)
-
-    @property
     def conversation(self) -> Conversation:
         """The whole of it, once there is an outcome."""
-        if self.outcome is None:
-            raise ValueError(f"the dialogue '{self.scenario.id}' is not over")
+        assert self.outcome, "a dialogue that is not over is no conversation yet"
         return Conversation(
             scenario=self.scenario.id,
             language=self.scenario.language,
@@ -122,8 +109,7 @@ class LoggedDialogue:
         )
 
     def replay(self) -> None:
-        """Does what the saved entry says."""
-        self.entries.append(self._saved.popleft())
+        self.entries.append(self.saved.popleft())
 
     def take(self) -> Taking:
         """The next turn, begun: it is over once it has no request any more."""

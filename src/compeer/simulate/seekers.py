@@ -10,7 +10,7 @@ A card becomes a `Scenario` whose facts are the player's alone: `card`, all that
 `problem`, which results can be grouped by.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -94,12 +94,11 @@ def listed(title: str, points: Sequence[str]) -> list[str]:
 
 
 def own_cards(language: str) -> Path:
-    """The file of our cards in a language."""
     return Path(__file__).with_name("cards") / f"{language}.jsonl"
 
 
-def read_scenarios(path: Path, form_of: Callable[[dict[str, Any]], type[Any]], noun: str, needs: str) -> list[Scenario]:
-    """The cards or profiles of a file; an error names the file, the line or the item, and the field."""
+def read_scenarios(path: Path, key: str, with_key: type[Any], form: type[Any], noun: str, needs: str) -> list[Scenario]:
+    """The cards or profiles of a file, those with a key in their own form; an error names the item and the field."""
     give = f"Give a file of {noun}s, one JSON object a line."
     if not path.is_file():
         raise InputError("there is no such file.", file=path, do=give)
@@ -108,8 +107,8 @@ def read_scenarios(path: Path, form_of: Callable[[dict[str, Any]], type[Any]], n
         if isinstance(item, InputError):
             raise item
         try:
-            form = form_of(item.value if isinstance(item.value, dict) else {})
-            one: Scenario = form.model_validate(item.value).scenario()
+            own = with_key if isinstance(item.value, dict) and key in item.value else form
+            one: Scenario = own.model_validate(item.value).scenario()
         except ValidationError as error:
             plain = from_validation(error)
             do = f"A {noun} needs {needs}, or the fields that the README beside our own cards names."
@@ -124,7 +123,7 @@ def read_scenarios(path: Path, form_of: Callable[[dict[str, Any]], type[Any]], n
 
 def read_cards(path: Path) -> list[Scenario]:
     """The cards of a file, ours or the released ones."""
-    return read_scenarios(path, lambda value: _ReleasedCard if "base" in value else _OwnCard, "card", "id and base")
+    return read_scenarios(path, "base", _ReleasedCard, _OwnCard, "card", "id and base")
 
 
 _OWN_NAME, _NEXT_NAME = pattern("card_own_name"), pattern("card_next_name")

@@ -52,18 +52,15 @@ PROMPTS = (*(f"{name}.{language}.txt" for name in _TEXTS for language in LANGUAG
 
 
 class SeekerProfile(BaseModel):
-    """A person to be played. `intention` is what they hope for and do not say; `opening` their first words, if given.
-
-    The names of the released profiles (`player`, `scene`, `task`, `first_talk`) are understood too.
-    """
+    """A person to be played; the names of the released profiles (`player`, `task`, `first_talk`) are understood too."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     id: str = Field(min_length=1)
     person: str = Field(min_length=1, alias="player")
     scene: str = Field(min_length=1)
-    intention: str = Field(min_length=1, alias="task")
-    opening: str | None = Field(default=None, min_length=1, alias="first_talk")
+    intention: str = Field(min_length=1, alias="task", description="what they hope for and do not say")
+    opening: str | None = Field(default=None, min_length=1, alias="first_talk", description="their first words")
     language: Language | None = Field(default=None, description="without it, by the writing of the scene")
 
     def scenario(self) -> Scenario:
@@ -101,11 +98,8 @@ def own_profiles() -> Path:
 
 def read_profiles(path: Path) -> list[Scenario]:
     """The profiles of a file: ours, those of SAGE and RLVER, or any with id, person, scene and intention."""
-
-    def form_of(value: dict[str, Any]) -> type[Any]:
-        return OwnProfile if "hidden_intention" in value else SeekerProfile
-
-    return read_scenarios(path, form_of, "profile", "id, person, scene and intention")
+    needs = "id, person, scene and intention"
+    return read_scenarios(path, "hidden_intention", OwnProfile, SeekerProfile, "profile", needs)
 
 
 @dataclass(frozen=True)
