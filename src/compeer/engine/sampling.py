@@ -100,7 +100,6 @@ def _tokens(tokenizer: Any, vocabulary: int) -> Any:
     own.no_padding()
     own.no_truncation()
     if isinstance(own.pre_tokenizer, pre_tokenizers.ByteLevel):
-        own.decoder = (
-            decoders.ByteLevel()
-        )  # transformers 5.17 gives GGUF files one by which no token begins with a blank
+        # transformers 5.17 gives tokenizers of GGUF files another one, by which no token begins with a blank
+        own.decoder = decoders.ByteLevel()
     return LLTokenizer(own.to_str(), n_vocab=vocabulary, eos_token=tokenizer.eos_token_id)

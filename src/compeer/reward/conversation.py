@@ -136,9 +136,8 @@ def _response_round(case: Case, response: str | None, with_notes: bool) -> list[
     if case.reference is None or response is None:
         return []
     replies = [quoted(text, MAX_RESPONSE) or MISSING for text in (response, case.reference)]
-    plan = case.output.parts.get(
-        "strategy"
-    )  # a verdict on the steps says nothing about a response that may be anyone's
+    # with notes it learns whose response is whose: a verdict on the steps says nothing of one that may be anyone's
+    plan = case.output.parts.get("strategy")
     meant = f" (after these notes, meant as {plan.strategy})" if with_notes and isinstance(plan, StrategyStep) else ""
     marked = [f"{meant}: {replies[0]}", f": {replies[1]}"]
     first, second = marked if case.candidate_first else marked[::-1]

@@ -100,10 +100,8 @@ def shares_of(found: Mapping[Ask, Judgment | Unscored]) -> dict[tuple[int, int],
         if other is None:
             continue
         back = found.get((other, one))
-        if (one in void) != (other in void) and {
-            one,
-            other,
-        } <= judged:  # what counts for nothing loses, whatever is said
+        if (one in void) != (other in void) and {one, other} <= judged:
+            # what counts for nothing (it repeats the history, say) loses, even if the judge was asked one way only
             shares[one, other] = 0.0 if one in void else 1.0
         elif isinstance(entry, Judgment) and isinstance(back, Judgment) and entry.response and back.response:
             shares[one, other] = (won(entry.response) + 1 - won(back.response)) / 2
