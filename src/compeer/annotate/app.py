@@ -21,7 +21,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from compeer.annotate import api_models, labels, people, projects, results
 from compeer.annotate.access import Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
 from compeer.annotate.api_models import ItemNumber, Number, WhichProject, WorkbenchSettings
-from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
+from compeer.annotate.items import ItemKind, Task, add_items, delete_dialogue, read_items
 from compeer.annotate.projects import Guidelines, ProjectSettings, project_by_number
 from compeer.annotate.queue import next_task, next_task_anywhere, progress, today
 from compeer.annotate.store import Refused, Store
@@ -240,7 +240,8 @@ def import_file(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "items.jsonl"
         path.write_bytes(file)
-        return {"counts": import_items(store, chosen, path, kind, priority, me)}
+        items = read_items(path, chosen.task, known=kind != "real")
+        return {"counts": add_items(store, chosen, items, kind, priority, me)}
 
 
 @api.get("/export", tags=["transfer"], response_class=Response, responses=_TABLE["file"])

@@ -87,10 +87,7 @@ def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
 
 
 def verify(store: Store, head: str | None = None) -> Verified:
-    """Proves the store whole, or says what is wrong with it.
-
-    `head` is the end of the chain from an earlier check: with it, a chain that was cut or written anew is found too.
-    """
+    """Proves the store whole, or says what is wrong; by an earlier `head`, also a chain cut or written anew."""
     problems: list[str] = []
     hashes = [START]
     try:

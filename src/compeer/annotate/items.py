@@ -94,14 +94,6 @@ class NewItem:
     crisis: bool = False
 
 
-def import_items(
-    store: Store, project: Project, path: Path, kind: ItemKind = "real", priority: int = 0, actor: Person | None = None
-) -> Counter[str]:
-    """Adds the items of a file, or nothing of one that is wrong somewhere."""
-    items = list(read_items(path, project.task, known=kind != "real"))
-    return add_items(store, project, items, kind, priority, actor)
-
-
 def add_items(
     store: Store,
     project: Project,
@@ -112,6 +104,7 @@ def add_items(
 ) -> Counter[str]:
     """Adds items; those whose id is there already are left out. Counts what was added, left out and marked."""
     counts: Counter[str] = Counter()
+    items = list(items)  # read before others have to wait: a file that is wrong somewhere adds nothing
     with admin_writes(store, actor) as writing:
         known = set(writing.connection.execute(select(ITEMS.c.record).where(ITEMS.c.project == project.id)).scalars())
         fresh = []

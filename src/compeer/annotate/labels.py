@@ -42,10 +42,7 @@ def submit(
     remark: str = "",
     guideline: int | None = None,
 ) -> dict[str, Any] | None:
-    """Gives a label, or changes one's own, and returns the answers of a training item.
-
-    Answers to a preference go by position, "first" or "second". `guideline` is the version that the person read.
-    """
+    """Gives or changes a label; returns a training item's answers. `guideline` is the version that the person read."""
     remark = remark.strip()
     with store.write(person.id) as writing:
         connection = writing.connection

@@ -49,30 +49,30 @@ class LabelledItem:
 
 def project_metrics(project: Project, items: Sequence[LabelledItem], now: int) -> dict[str, Any]:
     stages = Counter(item.row.stage for item in items)
-    real = [item for item in items if item.row.kind == "real"]
-    doubled = [item for item in real if item.is_doubled]
+    doubled = [item for item in items if item.is_doubled]
     training = _right([item for item in items if item.row.kind == "training"])
     questions = QUESTIONS[project.task]
     return {
         "project": project.name,
         "task": project.task,
         "stages": dict(sorted(stages.items())),
-        "questions": {question.name: _question(question, project, real, doubled) for question in questions},
+        "questions": {question.name: _question(question, project, items) for question in questions},
         "pairs": _pairs(questions, doubled),
         "gold": _gold([item for item in items if item.row.kind == "gold"], now),
         "training": {name: _share([right for _, right in answers]) for name, answers in training.items()},
-        "pace": _pace(items, real, doubled, now),
+        "pace": _pace(items, doubled, now),
     }
 
 
-def _question(
-    question: LabelQuestion, project: Project, real: Sequence[LabelledItem], doubled: Sequence[LabelledItem]
-) -> dict[str, Any]:
+def _question(question: LabelQuestion, project: Project, items: Sequence[LabelledItem]) -> dict[str, Any]:
     balance: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for item in real:
+    for item in items:
         for label in item.firsts:
             balance[label.pseudonym][str(label.answers[question.name])] += 1
-    closed = [item for item in real if item.row.stage == "closed"]
+    doubled, closed = (
+        [item for item in items if item.is_doubled],
+        [item for item in items if item.row.stage == "closed"],
+    )
 
     def agreement(items: Sequence[LabelledItem]) -> dict[str, Any]:
         pairs = [(item.firsts[0].answers[question.name], item.firsts[1].answers[question.name]) for item in items]
@@ -138,9 +138,7 @@ def _share(right: Sequence[bool]) -> dict[str, Any]:
     return {"answers": share.n, "right": share.value, "low": share.low, "high": share.high}
 
 
-def _pace(
-    items: Sequence[LabelledItem], real: Sequence[LabelledItem], doubled: Sequence[LabelledItem], now: int
-) -> dict[str, Any]:
+def _pace(items: Sequence[LabelledItem], doubled: Sequence[LabelledItem], now: int) -> dict[str, Any]:
     labels = list(itertools.chain.from_iterable(item.labels for item in items))
     annotators = {}
     for name, own in groups((label.pseudonym, label) for label in labels).items():
@@ -153,8 +151,8 @@ def _pace(
         }
     timed = [label.seconds for label in labels if label.seconds and label.role == "first"]
     differing = sum(item.firsts[0].answers != item.firsts[1].answers for item in doubled)
-    missing = sum(2 - len(item.firsts) for item in real if item.row.stage in ("fresh", "half", "full"))
-    waiting = sum(item.row.stage in ("adjudicate", "adjudicating") for item in real)
+    missing = sum(2 - len(item.firsts) for item in items if item.row.stage in ("fresh", "half", "full"))
+    waiting = sum(item.row.stage in ("adjudicate", "adjudicating") for item in items)
     expected = waiting + missing / 2 * (differing / len(doubled) if doubled else 0)
     return {
         "annotators": annotators,

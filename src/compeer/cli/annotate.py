@@ -106,7 +106,8 @@ def import_(
         raise InputError(f"this project's task is {chosen.task}.", field="task", do="Choose another project name.")
     if words is not None:
         projects.set_guidelines(opened, chosen.id, words)
-    _print_counts(items.import_items(opened, chosen, path, kind, priority))
+    read = items.read_items(path, chosen.task, known=kind != "real")
+    _print_counts(items.add_items(opened, chosen, read, kind, priority))
 
 
 @annotate.command()
