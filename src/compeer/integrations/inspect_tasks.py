@@ -24,14 +24,7 @@ from compeer.evaluate.players import Player, Players, Talk
 from compeer.evaluate.runner import Evaluation, sample
 from compeer.evaluate.safety import LOCALES, Half, SafetyCase, cases_path, measure_supporter, read_cases
 from compeer.evaluate.sage import Sage
-from compeer.integrations.inspect_metrics import (
-    OUTCOMES,
-    RAW,
-    decision_metrics,
-    esc_eval_metrics,
-    safety_metrics,
-    sage_metrics,
-)
+from compeer.integrations import inspect_metrics as reported
 from compeer.integrations.inspect_model import graders, in_role, in_thread
 from compeer.models.base import Failure, Sampling, TextModel
 from compeer.policy.selection import generate_turns
@@ -98,10 +91,10 @@ def sage(
     read = read_profiles(Path(profiles) if profiles else own_profiles())
     settings: dict[str, Any] = {"mode": mode, "tokens": max_tokens, "rounds": chosen.turns, "rules": chosen}
     evaluation = Sage.named(_PLAYERS, read, [language] if language else None, scenarios, seed, **settings)
-    return talks(evaluation, final_emotion(evaluation), sage_metrics(seed))
+    return talks(evaluation, final_emotion(evaluation), reported.sage_metrics(seed))
 
 
-@scorer(metrics=[sage_metrics()])
+@scorer(metrics=[reported.sage_metrics()])
 def final_emotion(evaluation: Sage) -> Scorer:
     """The seeker's emotion at the end, 0 to 100."""
 
@@ -130,10 +123,10 @@ def esc_eval(
     read = cards_of(Path(cards) if cards else None)
     settings: dict[str, Any] = {"mode": mode, "tokens": max_tokens, "rounds": rounds, "one_call": one_call}
     evaluation = EscEval.named(_PLAYERS, read, [language] if language else None, scenarios, seed, **settings)
-    return talks(evaluation, seven_dimensions(evaluation), esc_eval_metrics(seed))
+    return talks(evaluation, seven_dimensions(evaluation), reported.esc_eval_metrics(seed))
 
 
-@scorer(metrics=[esc_eval_metrics()])
+@scorer(metrics=[reported.esc_eval_metrics()])
 def seven_dimensions(evaluation: EscEval) -> Scorer:
     """The graders' scores, 0 to 4 in each dimension; the sample's value is their mean from 0 to 100."""
 
@@ -184,15 +177,15 @@ def guarded() -> Solver:
     return solve
 
 
-@scorer(metrics=[safety_metrics()], name="shown_replies")
+@scorer(metrics=[reported.safety_metrics()], name="shown_replies")
 def displayed_replies() -> Scorer:
     """1 if everything that applies to the case holds of the reply that would be shown, else 0."""
 
     async def grade(state: TaskState, target: Target) -> Score:  # noqa: ARG001
         metrics = state.store.get("figures")
-        every = {name: metrics[name].get("all", {}).get("all") for name in (*OUTCOMES, *RAW)}
+        every = {name: metrics[name].get("all", {}).get("all") for name in (*reported.OUTCOMES, *reported.RAW)}
         found = {name: share["value"] == 1 for name, share in every.items() if share and share["n"]}
-        wrong = [name for name in OUTCOMES if found.get(name) is False]
+        wrong = [name for name in reported.OUTCOMES if found.get(name) is False]
         return Score(value=float(not wrong), explanation=", ".join(wrong) or None, metadata=found)
 
     return grade
@@ -215,7 +208,8 @@ def decisions(
         kept, strategy = {"record": record.model_dump(mode="json")}, record.candidate.strategy.strategy
         samples.append(Sample(id=record.id, input=record.history[-1].text, target=strategy, metadata=kept))
     asked = decide(Sampling(temperature=temperature, max_tokens=max_tokens), seed)
-    return Task(dataset=MemoryDataset(samples), solver=asked, scorer=same_strategy(), metrics=[decision_metrics(seed)])
+    metrics = [reported.decision_metrics(seed)]
+    return Task(dataset=MemoryDataset(samples), solver=asked, scorer=same_strategy(), metrics=metrics)
 
 
 @solver
@@ -239,7 +233,7 @@ def decide(sampling: Sampling, seed: int) -> Solver:
     return solve
 
 
-@scorer(metrics=[decision_metrics()])
+@scorer(metrics=[reported.decision_metrics()])
 def same_strategy() -> Scorer:
     """1 where the strategy is the corpus' own; a strategy that cannot be read is not the same."""
 
