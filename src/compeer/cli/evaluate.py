@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from compeer.cli.measure import decisions, safety
-from compeer.cli.options import JSON, SEED, argument, grouped, option
+from compeer.cli.options import GOES_ON, JSON, SEED, argument, grouped, option
 from compeer.cli.printing import note, plain, print_table, with_bounds, write_metrics
 from compeer.cli.training import check_out, read_settings
 from compeer.errors import InputError
@@ -263,5 +263,5 @@ def _print_diversity(language: str, found: Sequence[tuple[str, DiversityMetrics]
     typer.echo()
 
 
-evaluate.command()(decisions)
+evaluate.command(epilog=GOES_ON)(decisions)
 evaluate.command()(safety)

@@ -43,10 +43,7 @@ def decisions(
     seed: int = SEED,
     out: Path | None = JSON,
 ) -> None:
-    """Measure decisions against the corpus: accuracy, macro-F1, strategies by stage; and perplexity of human responses.
-
-    Stopped anywhere, it goes on when called again.
-    """
+    """Measure decisions against the corpus: accuracy, macro-F1, strategies by stage; perplexity of human responses."""
     from compeer.corpora import corpus_path
     from compeer.evaluate.decisions import decision_report, held_out, measure_perplexity
     from compeer.evaluate.runner import sample

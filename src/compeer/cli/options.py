@@ -44,6 +44,7 @@ def grouped(work: Callable[..., None]) -> Callable[..., None]:
 SPLITS = "Which records: reward, policy, test, or all."
 TEMPERATURE = "0 takes the most probable token."
 LONGEST = "Longest output, in tokens."
+GOES_ON = "Stopped anywhere, it goes on when called again."
 CACHE = Path("answers.sqlite")
 
 RECORDS = argument("A file of SER records.")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from compeer.cli.models import open_named
-from compeer.cli.options import CACHE, CALL, CHANGES, RECORDS, SEED, SPLITS, argument, option
+from compeer.cli.options import CACHE, CALL, CHANGES, GOES_ON, RECORDS, SEED, SPLITS, argument, option
 from compeer.cli.printing import note, note_written, plain, print_metrics, standard_input
 from compeer.cli.training import NEEDS, check_out, claim, labelled_indices, needs_of, read_settings, read_split
 from compeer.dialogue import Utterance
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 reward = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train, use and measure judges.")
 
 
-@reward.command()
+@reward.command(epilog=GOES_ON)
 def train(
     records: Path = RECORDS,
     out: Path = argument("The folder to train in; the judge ends up in its model/."),
@@ -38,10 +38,7 @@ def train(
     split: str = option(SPLITS, "reward"),
     seed: int = SEED,
 ) -> None:
-    """Train a judge on labelled records: UnifiReward, or kind=process (PRM), kind=outcome (ORM), blind=true.
-
-    Stopped anywhere, it goes on when called again.
-    """
+    """Train a judge on labelled records: UnifiReward, or kind=process (PRM), kind=outcome (ORM), blind=true."""
     from compeer.reward.train import RewardSettings, train_judge
 
     start: dict[str, Any] = {"steps": 400, "batch": 1, "learning_rate": 1e-4, "lora_rank": 0, "save_every": 100}
