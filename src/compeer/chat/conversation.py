@@ -33,6 +33,7 @@ LONGEST_UTTERANCE = 20_000  # characters of an utterance that the model reads, i
 NO_REPLY = "no reply"  # why a reply was replaced if the supporter wrote none that could be read
 ATTEMPTS = 3  # so often a response is written before it is replaced
 LIVELY = 0.9  # the temperature at which a response is written again that began as an earlier one did
+Events = AsyncGenerator[Event, None]
 
 
 class GuardedSupporter:
@@ -69,7 +70,7 @@ class GuardedSupporter:
             raise InputError("the history must end with the seeker.", field="history", do="Add what the seeker says.")
         return self._converse(request)
 
-    async def _converse(self, request: TurnRequest) -> AsyncGenerator[Event, None]:
+    async def _converse(self, request: TurnRequest) -> Events:
         messages = [utterance.text for utterance in request.history if utterance.speaker == "seeker"]
         turn = GuardedTurn("", Risk("none"), state=request.state)
         if self._guard is not None:
@@ -108,9 +109,7 @@ class GuardedSupporter:
             do = "Leave the pictures out, or serve a model that sees."
             raise InputError(f"{self.name} cannot see pictures.", field="history", do=do)
 
-    async def _streamed(
-        self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]
-    ) -> AsyncGenerator[Event, None]:
+    async def _streamed(self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]) -> Events:
         """The turn as it is written, attempt after attempt."""
         tokens = prompt_tokens = 0
         problems: tuple[str, ...] = ()
@@ -180,9 +179,7 @@ class GuardedSupporter:
                 return messages
             last = max(1, last - max(1, last // 8))
 
-    async def _best(
-        self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]
-    ) -> AsyncGenerator[Event, None]:
+    async def _best(self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]) -> Events:
         """Several outputs, and of those that may be displayed the one that the judge puts first."""
         assert self._judge is not None
         written = await asyncio.gather(*(self._whole(request, number) for number in range(1, request.best_of + 1)))

@@ -31,10 +31,7 @@ _ROWS = 64  # outputs written together on torch, as many as still gain from it o
 
 
 class LocalWriter:
-    """Writes as a model's card says, `rows` outputs at a time, each held to its grammar. Serves any number of loops.
-
-    An error if the model was trained to reply at once.
-    """
+    """Writes as a model's card says, `rows` outputs at a time, each held to its grammar; for any number of loops."""
 
     constrained = continues = True
 

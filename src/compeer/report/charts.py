@@ -209,7 +209,7 @@ def _curve(curve: Curve, x_axis: Axis, y_axis: Axis) -> dict[str, Any]:
 
 
 def reliability_svg(calibration: Mapping[str, Mapping[str, Any]]) -> str:
-    """Reliability diagrams of the parts that were judged, an SVG file, given what `calibration_figures` found.
+    """Reliability diagrams of the parts that were judged, an SVG file, given what `calibration_metrics` found.
 
     A dot is a bin of equal width: across the mean probability, up the share that came true; bars underneath count its
     verdicts. On the diagonal the judge means what it says; below it, it is too sure of True.

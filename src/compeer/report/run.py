@@ -102,17 +102,14 @@ class RunMetrics:
         return {LABELS[step]: self._balanced(step) for step in STEPS}
 
     def _balanced(self, step: str) -> Estimate:
-        """Balanced accuracy with an approximate interval, from the recalls and the number of labels.
-
-        Two successes and two failures are added to each class, so that few labels do not look like certainty.
-        """
+        """Balanced accuracy with an approximate interval, from the recalls and the number of labels."""
         balanced, recall_false = self.judge(step, "balanced_accuracy"), self.judge(step, "recall_false")
         share, scored = self.judge(step, "false_share"), self.judge("scored")
         if balanced is None or recall_false is None or share is None or not scored or not 0 < share < 1:
             return Estimate(value=balanced)
         variance = 0.0
         for recall, labels in ((recall_false, share * scored), (2 * balanced - recall_false, (1 - share) * scored)):
-            smoothed = (recall * labels + 2) / (labels + 4)
+            smoothed = (recall * labels + 2) / (labels + 4)  # two of each more: few labels are no certainty
             variance += max(0.0, smoothed * (1 - smoothed)) / (labels + 4)
         half = 1.96 * math.sqrt(variance) / 2
         return Estimate(value=balanced, low=max(0.0, balanced - half), high=min(1.0, balanced + half))

@@ -106,9 +106,7 @@ def toml(values: dict[str, Any], table: str = "") -> str:
     """Settings as TOML, to be saved and run again; what is None is left out, as a recipe leaves it out."""
     plain = {key: value for key, value in values.items() if not isinstance(value, dict) and value is not None}
     # JSON writes strings, numbers and lists as TOML does, but for one sign.
-    lines = [
-        f"{key} = {json.dumps(value, ensure_ascii=False)}".replace("\x7f", "\\u007f") for key, value in plain.items()
-    ]
+    lines = [f"{key} = {json.dumps(one, ensure_ascii=False)}".replace("\x7f", "\\u007f") for key, one in plain.items()]
     for key, value in values.items():
         if isinstance(value, dict):
             name = f"{table}.{key}" if table else key
