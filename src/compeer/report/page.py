@@ -54,6 +54,7 @@ def environment(markdown: bool = False) -> Environment:
     found.filters |= {name: word for name, word in vars(wording).items() if callable(word)}
     found.filters["headings"] = lambda body: re.findall(r'<section id="([^"]+)">\s*<h2>(.*?)</h2>', body)
     found.filters["json"] = lambda value: Markup(json.dumps(value))
+    found.filters["pretty"] = lambda value, indent: json.dumps(value, indent=indent, ensure_ascii=False)
     found.globals |= {name: getattr(wording, name) for name in ("interval", "estimated", "estimated_share")}
     found.globals |= {"Table": Table, "find": find, "number": number, "as_dict": as_dict}
     found.globals["kit"] = "markdown.jinja" if markdown else "html.jinja"
