@@ -15,7 +15,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import StaticPool
 
 from compeer.annotate.events import Event, is_text
-from compeer.annotate.people import Person, admin_writes
+from compeer.annotate.people import Actor, admin_writes
 from compeer.annotate.schema import EVENTS, HEAD, KEPT, METADATA, STATE, TEXTS
 from compeer.annotate.store import START, Store, create_store, event_hash, open_store, text_hash
 from compeer.errors import InputError
@@ -35,7 +35,7 @@ class Verified:
     problems: tuple[str, ...]
 
 
-def backup(store: Store, path: Path, actor: Person | None = None) -> Verified:
+def backup(store: Store, path: Path, actor: Actor = None) -> Verified:
     """Writes a copy of the store as it is at this moment, and checks it."""
     if path.exists():
         raise InputError("this is there already.", file=path, do="Give another name.")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, Row, select
 
 from compeer.annotate.items import OwnAnswers, Task, own_answers, questions_of, task_of
-from compeer.annotate.people import Person, admin_writes, person_by_id, require
+from compeer.annotate.people import Actor, Person, admin_writes, person_by_id, require
 from compeer.annotate.projects import project_by_id
 from compeer.annotate.questions import by_position, kept_answers
 from compeer.annotate.queue import given_as
@@ -162,7 +162,7 @@ def give_back(store: Store, person: Person, item: int, how: GivingBack, reason: 
         writing.record("lease_ended", body, item=item)
 
 
-def settle_flag(store: Store, item: int, keep: bool, actor: Person | None = None) -> None:
+def settle_flag(store: Store, item: int, keep: bool, actor: Actor = None) -> None:
     """An admin's answer to a flag: the item goes back into the queue, or is dropped."""
     with admin_writes(store, actor) as writing:
         if needed_row(writing.connection, ITEMS, "item", id=item).held != "flagged":
@@ -171,7 +171,7 @@ def settle_flag(store: Store, item: int, keep: bool, actor: Person | None = None
 
 
 def passed_items(
-    store: Store, actor: Person | None = None, *, project: int | None = None, item: int | None = None
+    store: Store, actor: Actor = None, *, project: int | None = None, item: int | None = None
 ) -> list[dict[str, Any]]:
     """What was skipped, declined or flagged in a project, or of one item, with the reasons given; for admins."""
     require(actor, "admin")

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row, select
 from compeer.annotate.items import view
 from compeer.annotate.labels import passed_items
 from compeer.annotate.metrics import LabelledItem, groups, project_metrics
-from compeer.annotate.people import Person, admin_writes, require
+from compeer.annotate.people import Actor, admin_writes, require
 from compeer.annotate.projects import Project, project_by_id
 from compeer.annotate.questions import QUESTIONS, RESPONSES, Answer, TaskKind
 from compeer.annotate.queue import freeze_all
@@ -52,7 +52,7 @@ def _described(label: Row[Any], **more: Any) -> dict[str, Any]:
     return {name: label._mapping[names.get(name, name)] for name in columns} | more
 
 
-def dashboard(store: Store, project: int, actor: Person | None = None) -> dict[str, Any]:
+def dashboard(store: Store, project: int, actor: Actor = None) -> dict[str, Any]:
     """All metrics of a project, ready for JSON: computed once for each state of the store and, for the week, minute."""
     require(actor, "admin")
     with _AT_WORK:
@@ -68,7 +68,7 @@ def _dashboard(store: Store, project: int, _length: int, _minute: int) -> dict[s
     return project_metrics(chosen, items, store.now())
 
 
-def disagreements(store: Store, project: int, question: str, actor: Person | None = None) -> list[dict[str, Any]]:
+def disagreements(store: Store, project: int, question: str, actor: Actor = None) -> list[dict[str, Any]]:
     """Items on which first labels differ in a question, newest first."""
     require(actor, "admin")
     with store.read() as connection:
@@ -88,7 +88,7 @@ def disagreements(store: Store, project: int, question: str, actor: Person | Non
     return sorted(found, key=lambda row: -row["at"])
 
 
-def everything(store: Store, number: int, actor: Person | None = None) -> dict[str, Any]:
+def everything(store: Store, number: int, actor: Actor = None) -> dict[str, Any]:
     require(actor, "admin")
     blind = actor is not None and actor.works
     with store.read() as connection:
@@ -121,7 +121,7 @@ def everything(store: Store, number: int, actor: Person | None = None) -> dict[s
     }
 
 
-def export_project(store: Store, project: Project, folder: Path, actor: Person | None = None) -> Counter[str]:
+def export_project(store: Store, project: Project, folder: Path, actor: Actor = None) -> Counter[str]:
     """Writes a project's labels into a folder and counts what was written and what was left out, and why."""
     require(actor, "admin")
     freeze_all(store)
