@@ -24,7 +24,7 @@ def resolve_supporter(
     guard: Guard | None = None,
     judge: Judge | None = None,
     *,
-    call: StreamCall | None = None,
+    call: CallSettings | None = None,
     multimodal: bool = False,
     language: str = "en",
     waiting: int | None = None,
@@ -38,9 +38,9 @@ def resolve_supporter(
     """
     model, at, url = name.partition("@http")
     if at and model:
-        call = call or StreamCall()
-        writer = UpstreamWriter(f"http{url}", model, call, multimodal)
-        return GuardedSupporter(writer, guard, judge, language=language, capacity=2 * call.concurrency)
+        settings = StreamCall(**(call or CallSettings()).model_dump())
+        writer = UpstreamWriter(f"http{url}", model, settings, multimodal)
+        return GuardedSupporter(writer, guard, judge, language=language, capacity=2 * settings.concurrency)
     name = best_supporter() if name == DEFAULT else name
     _check_folder(name, "model", DEFAULT)
     return local_supporter(name, guard, judge, waiting=waiting, use=use)

@@ -9,15 +9,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from inspect_ai import model as inspect
+from inspect_ai import model as ai
 
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 
-_KINDS = {
-    "system": inspect.ChatMessageSystem,
-    "user": inspect.ChatMessageUser,
-    "assistant": inspect.ChatMessageAssistant,
-}
+_KINDS = {"system": ai.ChatMessageSystem, "user": ai.ChatMessageUser, "assistant": ai.ChatMessageAssistant}
 _AT_ONCE = 64  # Inspect limits the connections to a provider itself (`--max-connections`)
 _THREADS = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="compeer")
 Result = TypeVar("Result")
@@ -28,7 +24,7 @@ class InspectModel:
 
     batch_size, at_once = 1, _AT_ONCE
 
-    def __init__(self, model: inspect.Model) -> None:
+    def __init__(self, model: ai.Model) -> None:
         self._model = model
         self.name = str(model.name)  # without its provider, as an endpoint has it: seeds of judges depend on it
 
@@ -36,7 +32,7 @@ class InspectModel:
         return [await self._answer(request, sampling) for request in requests]
 
     async def _answer(self, request: Request, sampling: Sampling) -> Generation | Failure:
-        config = inspect.GenerateConfig(
+        config = ai.GenerateConfig(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
@@ -45,7 +41,7 @@ class InspectModel:
         )
         messages = [_KINDS[one["role"]](content=str(one["content"])) for one in request.messages]  # text alone
         if request.prefix:
-            messages.append(inspect.ChatMessageAssistant(content=request.prefix))
+            messages.append(ai.ChatMessageAssistant(content=request.prefix))
         output = await self._model.generate(messages, config=config)
         if output.error:
             return Failure("server", output.error)
@@ -62,12 +58,12 @@ class InspectModel:
 
 def in_role(role: str | None = None) -> InspectModel:
     """The model of a role, or the one under evaluation where no role is named or nobody plays it."""
-    return InspectModel(inspect.get_model(role=role))
+    return InspectModel(ai.get_model(role=role))
 
 
 def graders() -> list[InspectModel]:
     """All models of the role `grader`, which may be a list, or the one under evaluation."""
-    found = inspect.model_roles().get("grader") or inspect.get_model()
+    found = ai.model_roles().get("grader") or ai.get_model()
     return [InspectModel(one) for one in (found if isinstance(found, list) else [found])]
 
 
