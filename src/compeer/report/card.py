@@ -43,7 +43,12 @@ def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, P
         "counts": counts,
         "splits": {split: total for split in SPLITS if (total := counts.in_split(split))},
         "most_rows": MOST_ROWS,
-        **_labelled(counts),
+        "preference_names": {better: WORDS["preferences"][better] for better in PREFERENCES},
+        "kind_charts": [
+            bar_chart(f"kinds-{step}", f"{LABELS[step]}: False verdicts by kind", _bars(found))
+            for step in STEPS
+            if (found := counts.kinds_of(step, *SOURCES))
+        ],
         "agreement": as_dict(find(read_json(folder / "agreement.json"), "questions")),
         **_measured(counts),
         **_checked(folder),
@@ -53,25 +58,6 @@ def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, P
     }
     markdown = write_page(folder / "card.md", "card.jinja", markdown=True, **content)
     return markdown, write_page(folder / "card.html", "card.jinja", **content)
-
-
-def _labelled(counts: RecordCounts) -> dict[str, Any]:
-    """Kinds of False verdicts, and the four classes of preference."""
-    totals = {source: sum(counts.preferences[source, value] for value in PREFERENCES) for source in SOURCES}
-    sources = [source for source in SOURCES if totals[source]]
-    preferences = []
-    for better in PREFERENCES if sources else ():
-        given = [(counts.preferences[source, better], totals[source]) for source in sources]
-        cells = [f"{count(number)} ({percent(number / total)})" for number, total in given]
-        preferences.append([WORDS["preferences"][better], *cells])
-    return {
-        "preferences": Table("Which response is better, by who says so.", ["class", *sources], preferences),
-        "kind_charts": [
-            bar_chart(f"kinds-{step}", f"{LABELS[step]}: False verdicts by kind", _bars(found))
-            for step in STEPS
-            if (found := counts.kinds_of(step, *SOURCES))
-        ],
-    }
 
 
 def _bars(times: Mapping[str, int]) -> Bars:
