@@ -7,7 +7,7 @@ the response itself.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -77,12 +77,3 @@ def by_position(kept: Answers, order: Sequence[str]) -> dict[str, Answer]:
     """Kept answers for someone who gets the responses in this order."""
     positions = dict(zip(order, POSITIONS, strict=False))
     return {name: positions.get(str(value), value) if name == PREFERENCE else value for name, value in kept.items()}
-
-
-def consensus(labels: Sequence[Answers], questions: Iterable[str]) -> dict[str, Answer | None]:
-    """For each question the first answer that two labels share, or None."""
-
-    def of(answers: Sequence[Answer]) -> Answer | None:
-        return next((answer for index, answer in enumerate(answers) if answer in answers[index + 1 :]), None)
-
-    return {question: of([label[question] for label in labels if question in label]) for question in questions}
