@@ -4,7 +4,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Generator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -34,7 +34,7 @@ def examine(folder: Path) -> list[DoctorFinding]:
         try:
             found += list(check)
         except Exception as error:
-            name, what = check.__name__.strip("_"), f"could not be examined: {error}"
+            name, what = getattr(check, "__name__", "").strip("_"), f"could not be examined: {error}"
             found.append(DoctorFinding(name, what, "wrong", "Set the environment up again."))
     return found
 
@@ -44,12 +44,12 @@ def _checked(what: str, found: str, good: bool, do: str) -> DoctorFinding:
     return DoctorFinding(what, found) if good else DoctorFinding(what, found, "wrong", do)
 
 
-def _python() -> Generator[DoctorFinding]:
+def _python() -> Iterator[DoctorFinding]:
     text = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield _checked("Python", text, sys.version_info >= (3, 11), "Use Python 3.11 or newer.")
 
 
-def _libraries() -> Generator[DoctorFinding]:
+def _libraries() -> Iterator[DoctorFinding]:
     needed = {"trl": "1.16.", "transformers": "5.", "peft": "", "llguidance": "", "xllamacpp": "2026.10.11549"}
     for name, wanted in needed.items():
         installed = next((found.version for found in distributions(name=name)), "not installed")
@@ -57,7 +57,7 @@ def _libraries() -> Generator[DoctorFinding]:
         yield _checked(name, installed, installed != "not installed" and installed.startswith(wanted), do)
 
 
-def _torch() -> Generator[DoctorFinding]:
+def _torch() -> Iterator[DoctorFinding]:
     import torch
 
     from compeer.engine.int8 import has_eight_bits
@@ -80,7 +80,7 @@ def _torch() -> Generator[DoctorFinding]:
     yield _checked("threads", f"{threads} on {cores} cores", threads <= cores, do)
 
 
-def _memory() -> Generator[DoctorFinding]:
+def _memory() -> Iterator[DoctorFinding]:
     import psutil
 
     free = psutil.virtual_memory().available / 2**30
@@ -88,13 +88,13 @@ def _memory() -> Generator[DoctorFinding]:
     yield _checked("free memory", f"{free:.1f} GiB", free >= 6, do)
 
 
-def _disk(folder: Path) -> Generator[DoctorFinding]:
+def _disk(folder: Path) -> Iterator[DoctorFinding]:
     free = shutil.disk_usage(folder if folder.exists() else Path.cwd()).free / 2**30
     do = "A run of the demo needs about 8 GiB: free some, or give another folder with --runs."
     yield _checked("free disk", f"{free:.1f} GiB for {folder}", free >= 10, do)
 
 
-def _packaged() -> Generator[DoctorFinding]:
+def _packaged() -> Iterator[DoctorFinding]:
     for model in PACKAGED_FILES:
         if path := model.path():
             digest = file_hash(path)
@@ -104,7 +104,7 @@ def _packaged() -> Generator[DoctorFinding]:
             yield DoctorFinding(model.title, "not installed", "wrong", model.install)
 
 
-def _bases() -> Generator[DoctorFinding]:
+def _bases() -> Iterator[DoctorFinding]:
     for base in BASES.values():
         if is_verified(base):
             unpacked = ", unpacked for training" if base.folder.is_dir() else ""
@@ -116,7 +116,7 @@ def _bases() -> Generator[DoctorFinding]:
             yield DoctorFinding(base.title, "not here", "note", do)
 
 
-def _cache() -> Generator[DoctorFinding]:
+def _cache() -> Iterator[DoctorFinding]:
     folder = cache_folder()
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     do = "It cannot be written to: set COMPEER_CACHE to a folder that can."
