@@ -62,6 +62,13 @@ class LocalWriter:
             self.close = self._batcher.close
         self.multimodal = self._rows.reader is not None
 
+    def supporter(
+        self, guard: Guard | None, judge: Judge | None = None, waiting: int | None = None
+    ) -> GuardedSupporter:
+        """The supporter that writes so; `waiting` outputs may stand in line, two for each row where nothing is said."""
+        capacity = self.rows + (2 * self.rows if waiting is None else waiting)
+        return GuardedSupporter(self, guard, judge, history=self.card.get("history"), task=self.task, capacity=capacity)
+
     def fits(self, messages: list[Message], max_tokens: int) -> bool:
         pictures = len(chat_pictures(messages)) if self.multimodal else 0
         return len(self._rows.ids(messages)) + pictures * 512 + max_tokens <= self._rows.limit
@@ -111,19 +118,3 @@ class LocalWriter:
         steered = supporter_prompt(second, control=Control(strategy="Question"), task=self.task)
         one, other = (self._rows.ids(messages) for messages in (supporter_prompt(first, task=self.task), steered))
         return one[: common(one, other)]
-
-
-def local_supporter(
-    model: str | Path = "embedded",
-    guard: Guard | None = None,
-    judge: Judge | None = None,
-    *,
-    rows: int | None = None,
-    waiting: int | None = None,
-    use: Use = "chat",
-) -> GuardedSupporter:
-    """A supporter with a model in this process. `waiting` outputs may stand in line."""
-    writer = LocalWriter(model, rows, use)
-    capacity = writer.rows + (2 * writer.rows if waiting is None else waiting)
-    history = writer.card.get("history")
-    return GuardedSupporter(writer, guard, judge, history=history, task=writer.task, capacity=capacity)
