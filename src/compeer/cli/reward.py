@@ -114,6 +114,7 @@ def evaluate(
     plot: Path | None = option("An SVG file to draw the reliability diagrams to."),
 ) -> None:
     """All metrics of one judge as JSON: by part, by kind of mistake, calibration, position bias, contradictions."""
+    from compeer.report.charts import reliability_svg
     from compeer.reward.contradiction import record_contradictions
     from compeer.reward.judgments import read_judgments
     from compeer.reward.metrics import calibration_metrics, judge_metrics, position_metrics
@@ -131,8 +132,6 @@ def evaluate(
     }
     typer.echo(json.dumps(found, indent=1, ensure_ascii=False, default=str))
     if plot:
-        from compeer.report.charts import reliability_svg
-
         if not found["calibration"]:
             raise InputError("nothing was scored, so there is nothing to draw.", file=judgments)
         plot.write_text(reliability_svg(found["calibration"]), encoding="utf-8")

@@ -33,11 +33,8 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """For each column whether it holds numbers, which stand on the right; words stand on the left."""
-
-        def is_number(cell: str) -> bool:
-            return cell == DASH or any(character.isdigit() for character in cell[:2])
-
-        return [all(map(is_number, cells)) for cells in zip(*self.rows, strict=True)]
+        columns = zip(*self.rows, strict=True)
+        return [all(cell == DASH or any(map(str.isdigit, cell[:2])) for cell in cells) for cells in columns]
 
 
 @cache

@@ -6,7 +6,6 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from compeer.io import table
-from compeer.reasoning import LABELS
 from compeer.statistics import Estimate
 
 DASH = "–"
@@ -80,10 +79,6 @@ def supporter_name(name: str) -> str:
     if name.startswith(BEST_OF):
         return f"Best of {name.removeprefix(BEST_OF)}"
     return str(WORDS["supporters"].get(name, name))
-
-
-def part_name(name: str) -> str:
-    return {str(part): label for part, label in LABELS.items()}.get(name, name.capitalize())
 
 
 def language_name(code: str) -> str:
