@@ -14,6 +14,7 @@ missing, and so do two differing versions of one step.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Annotated, Literal, get_args
@@ -122,11 +123,16 @@ def render_step(part: Part, step: Step) -> str:
     return f"{LABELS[part]}: {step.text} [{step.decision}]"
 
 
+def prefix(steps: Mapping[Part, Step]) -> str:
+    """The steps as their lines, and the label that opens the response."""
+    lines = [render_step(part, step) for part, step in steps.items()]
+    return "\n".join([*lines, f"{LABELS['response']}:"])
+
+
 def render_turn(turn: SupportTurn) -> str:
     """The turn as text. A response line that looks like a label gets a backslash, which `parse_turn` takes off."""
     response = "\n".join("\\" + line if _needs_escape(line) else line for line in turn.response.split("\n"))
-    steps = [render_step(part, turn.step(part)) for part in STEPS]
-    return "\n".join([*steps, f"{LABELS['response']}: {response}"])
+    return f"{prefix({part: turn.step(part) for part in STEPS})} {response}"
 
 
 def _needs_escape(line: str) -> bool:
