@@ -89,9 +89,8 @@ def own_labels(store: Store, person: Person, project: int | None = None, limit: 
     if project is not None:
         wanted = wanted.where(LABELS.c.project == project)
     with store.read() as connection:
-        rows = connection.execute(wanted.order_by(LABELS.c.at.desc()).limit(limit)).all()
-        own = ((own_answers(connection, row, store.now()), row) for row in rows)
-        return [OwnLabel(**answers, guidelines=row.guideline, at=row.at) for answers, row in own]
+        rows, now = connection.execute(wanted.order_by(LABELS.c.at.desc()).limit(limit)).all(), store.now()
+        return [OwnLabel(**own_answers(connection, row, now), guidelines=row.guideline, at=row.at) for row in rows]
 
 
 def own_task(store: Store, person: Person, item: int) -> Task:

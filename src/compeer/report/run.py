@@ -20,7 +20,7 @@ from compeer.reasoning import LABELS, PARTS, STEPS, parse_turn
 from compeer.report.charts import MANY_POINTS, Dots, Series, dot_chart, line_chart
 from compeer.report.page import Table, as_dict, as_estimate, as_list, find, number, objects, read_rows, write_page
 from compeer.report.wording import DASH, WORDS, count, decimal, percent, signed, supporter_name, toml, without_folder
-from compeer.statistics import Estimate, wilson
+from compeer.statistics import Estimate
 
 STAGES = ("1-ser", "2-judge", "3-sft", "4-grpo", "5-evaluate")
 TRAINED = ("2-judge", "3-sft", "4-grpo")
@@ -150,8 +150,7 @@ def share_estimate(share: float | None, items: float | None) -> Estimate:
     """A share with Wilson's interval, which stays honest at 0 and 1, where a bootstrap has nothing to redraw."""
     if share is None or not 0 <= share <= 1 or not items or items < 0:
         return Estimate(value=share)
-    low, high = wilson(round(share * items), round(items))
-    return Estimate(value=share, low=low, high=high, n=round(items))
+    return Estimate.of_share(round(share * items), round(items)).model_copy(update={"value": share})
 
 
 def paired(before: dict[str, float], after: dict[str, float]) -> Estimate | None:
