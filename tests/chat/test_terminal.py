@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 import compeer.chat.resolve
 from compeer.chat import Event, JudgedCandidate, TurnRequest
 from compeer.chat.conversation import GuardedSupporter
-from compeer.chat.terminal import NOTICE, Chat, ChatSession, candidate_line
+from compeer.chat.session import ChatSession
 from compeer.chat.writing import Ending, NotWritten
 from compeer.cli import app
+from compeer.cli.talk import NOTICE, Chat, candidate_line
 from compeer.corpora import read_corpus
 from compeer.errors import InputError
 from compeer.models.base import Message, Request, Sampling
