@@ -289,11 +289,9 @@ def _not_as_asked(control: Control, turn: SupportTurn) -> tuple[str, ...]:
 
 
 def visible(utterances: int, longest: int | None) -> int:
-    """How many of a conversation's last utterances the writer reads: at most `longest`.
-
-    The first one moves on by a third of them at a time. In between a prompt goes on from the one before, of which an
-    engine has the beginning computed already.
-    """
+    """How many of a conversation's last utterances the writer reads: at most `longest`."""
+    # The first one moves on by a third of them at a time. In between a prompt goes on from the one before, of which an
+    # engine has the beginning computed already.
     left_out = max(0, utterances - (longest or utterances))
     step = max(1, (longest or 0) // 3)
     return utterances - -(-left_out // step) * step

@@ -125,10 +125,7 @@ def same_words(one: str, other: str) -> bool:
 
 
 class CheckedReply:
-    """The `text` that the gate let through, or all of it without a gate; white space at its end is held back.
-
-    A reply that begins as one of the `earlier` ones did is `stale`, and nothing of it is let through a gate.
-    """
+    """The `text` that the gate let through, or all without one; what begins as an `earlier` reply did is `stale`."""
 
     def __init__(self, gate: SentenceGate | None, earlier: Sequence[str] = ()) -> None:
         self.gate = gate

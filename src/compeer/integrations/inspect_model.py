@@ -15,6 +15,7 @@ from compeer.models.base import Failure, Generation, Request, Sampling, TextMode
 
 _KINDS = {"system": ai.ChatMessageSystem, "user": ai.ChatMessageUser, "assistant": ai.ChatMessageAssistant}
 _AT_ONCE = 64  # Inspect limits the connections to a provider itself (`--max-connections`)
+# Our own: providers look up addresses in the event loop's, and would wait for ever if the samples held them all.
 _THREADS = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="compeer")
 Result = TypeVar("Result")
 
@@ -80,9 +81,5 @@ class FromThread:
 
 
 async def in_thread(work: Callable[[TextModel], Result], model: TextModel) -> Result:
-    """What a function that is not async makes of a model, without blocking the other samples.
-
-    The threads are our own: providers look up addresses in those of the event loop, and would wait for ever if the
-    samples held them all.
-    """
+    """What a function that is not async makes of a model, without blocking the other samples."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work, FromThread(model))
