@@ -1,7 +1,4 @@
-"""Projects: which task people are given, how it is run, and by which guidelines.
-
-A label keeps the version of the guidelines it was given by.
-"""
+"""Projects: which task people are given, how it is run, and by which guidelines, of which labels keep the version."""
 
 from dataclasses import dataclass
 

@@ -36,12 +36,11 @@ class LabelQuestion:
         return replace(self, values=(*POSITIONS, "both", "neither")) if self.name == PREFERENCE else self
 
 
-RESPONSES: dict[TaskKind, tuple[str, ...]] = {
+RESPONSES: dict[TaskKind, tuple[str, ...]] = {  # what an item's two responses are called where answers are kept
     "steps": ("candidate", "reference"),
     "compare": ("one", "other"),
     "rating": (),
 }
-"""What the two responses of an item are called where answers are kept."""
 QUESTIONS: dict[TaskKind, tuple[LabelQuestion, ...]] = {
     "steps": (
         *(LabelQuestion(step, (True, False)) for step in STEPS),
