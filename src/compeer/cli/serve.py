@@ -56,8 +56,7 @@ def serve(
         raise InputError("a webhook is told by the guard, which is off.", field="webhook", do=do)
     hook = Webhook(webhook, include_text=webhook_text) if webhook else None
     note_unknown_locale(None if no_guard else locale)
-    hooks = [LogLine(), *([hook] if hook else [])]
-    guard = None if no_guard else Guard(locale=locale, hooks=hooks, spoken=language)
+    guard = None if no_guard else Guard(locale=locale, hooks=[LogLine(), *([hook] if hook else [])], spoken=language)
     known = None if judge == "none" else resolve_judge(judge, call=calls)
     supporter = resolve_supporter(
         model, guard, known, call=calls, multimodal=multimodal, language=language, waiting=waiting, use="serve"
