@@ -25,7 +25,7 @@ import torch
 
 from compeer.chat import TurnDone, TurnRequest
 from compeer.chat.conversation import GuardedSupporter
-from compeer.chat.local import local_supporter
+from compeer.chat.local import LocalWriter
 from compeer.corpora import read_corpus
 from compeer.dialogue import Utterance, rounds_of
 from compeer.engine.network import best_device
@@ -91,7 +91,7 @@ def main() -> None:
     requests = [TurnRequest(history, sampling=sampling, seed=number) for number, history in enumerate(asked)]
     found: dict[str, Any] = {}
     for name, rows in (("one at a time", 1), ("together", told.rows)):
-        supporter = local_supporter(told.model, Guard(), rows=rows, waiting=len(requests))
+        supporter = LocalWriter(told.model, rows).supporter(Guard(), waiting=len(requests))
         warm_up = [TurnRequest(asked[0], sampling=Sampling(max_tokens=4))] * rows
         asyncio.run(measured(supporter, warm_up, rows))
         found[name] = asyncio.run(measured(supporter, requests, told.clients))

@@ -39,7 +39,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from compeer.chat import TurnDone, TurnRequest
 from compeer.chat.conversation import GuardedSupporter
-from compeer.chat.local import LocalWriter, local_supporter
+from compeer.chat.local import LocalWriter
 from compeer.chat.turn import ReplyPart, StepDone
 from compeer.chat.writing import Ending, fixed_grammar
 from compeer.corpora import read_corpus
@@ -147,7 +147,7 @@ def small(options: argparse.Namespace) -> dict[str, Any]:
     opened, judges = {}, {}
     for backend in options.backends:
         with on(backend):
-            opened[backend] = local_supporter("supporter", Guard(), rows=options.clients, waiting=options.clients)
+            opened[backend] = LocalWriter("supporter", options.clients).supporter(Guard(), waiting=options.clients)
             judges[backend] = LocalJudge("judge")
         asyncio.run(answered(opened[backend], [TurnRequest(asked[-1], sampling=Sampling(max_tokens=4))]))
     rows: dict[str, dict[str, list[float]]] = {backend: {} for backend in options.backends}
@@ -212,7 +212,7 @@ def memory(*words: str) -> int:
 def one_message(options: argparse.Namespace) -> None:
     """Answers a message, and prints the memory that it took."""
     with on(options.backend):
-        supporter = local_supporter("supporter", Guard())
+        supporter = LocalWriter("supporter").supporter(Guard())
     asyncio.run(answered(supporter, [TurnRequest(histories(1)[0], sampling=Sampling(max_tokens=40))]))
     print(psutil.Process().memory_info().rss >> 20)
 
@@ -221,7 +221,7 @@ def large(options: argparse.Namespace) -> dict[str, Any]:
     """A base of the catalogue: speed, first words, verdicts, memory."""
     before = psutil.Process().memory_info().rss
     with Clock() as opening:
-        supporter = local_supporter(options.model, Guard())
+        supporter = LocalWriter(options.model).supporter(Guard())
     prepared = prepare(options.model)
     assert prepared is not None
     tokenizer = load_tokenizer(prepared.tokenizer)

@@ -26,12 +26,11 @@ from research.command import run_command
 
 from compeer import safety
 from compeer.cli.printing import note_written, print_table, with_bounds, write_metrics
-from compeer.cli.training import check_out
 from compeer.corpora import read_corpus
 from compeer.dialogue import Dialogue
 from compeer.errors import InputError
 from compeer.evaluate.safety import rules_of
-from compeer.io import Frozen, atomic
+from compeer.io import Frozen, atomic, check_writable
 from compeer.progress import progress
 from compeer.safety.guard import Detects
 from compeer.safety.risk import LEVELS, Risk
@@ -125,7 +124,8 @@ def main(
     out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all metrics as JSON.")] = None,
 ) -> None:
     """Let the guard read every seeker utterance of a corpus alone, and write a table of its alarms."""
-    check_out(out)
+    if out:
+        check_writable(out)
     check_free(to)
     detector = safety.Detector() if classifier else safety.Detector(classifier=None)
     utterances = list(seeker_utterances(read_corpus(corpus)))

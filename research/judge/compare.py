@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from research.command import Records, run_command
 from research.judge.comparison_table import as_markdown, comparison_tables
 
-from compeer.cli.options import SPLITS
-from compeer.cli.training import check_out, labelled_indices, needs_of, read_split
+from compeer.cli.options import SPLITS, writable
+from compeer.cli.training import labelled_indices, needs_of, read_split
 from compeer.errors import InputError
 from compeer.reasoning import PARTS, STEPS, Part
 from compeer.reward.contradiction import is_whole, sampled_contradictions
@@ -239,10 +239,9 @@ def main(
         ),
     ],
     split: Annotated[str, typer.Option(help=SPLITS)] = "test",
-    out: Annotated[Path | None, typer.Option(help="A Markdown file to write the tables to.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A Markdown file to write the tables to.", callback=writable)] = None,
 ) -> None:
     """Several judges in one table, beside the all-True baseline, their blind twins and the paper's numbers."""
-    check_out(out)
     known = read_split(records, split)
     files: dict[str, tuple[list[Judgments], list[Judgments]]] = {}
     for row in rows:

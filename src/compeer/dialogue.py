@@ -133,10 +133,7 @@ def rounds_of(dialogue: Dialogue) -> list[Round]:
     """The dialogue's rounds in order. A supporter block that opens the dialogue answers nobody and is no round."""
     blocks = merge_consecutive(dialogue.utterances)
     replies = [index for index, block in enumerate(blocks) if block.speaker == "supporter" and index]
-    return [
-        Round(number=number, history=tuple(blocks[:index]), reply=blocks[index])
-        for number, index in enumerate(replies, 1)
-    ]
+    return [Round(number=n, history=tuple(blocks[:at]), reply=blocks[at]) for n, at in enumerate(replies, 1)]
 
 
 def last_seeker(history: Sequence[Utterance]) -> Utterance | None:

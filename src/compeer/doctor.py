@@ -4,9 +4,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Literal
@@ -31,13 +30,11 @@ class DoctorFinding:
 def examine(folder: Path) -> list[DoctorFinding]:
     """All findings; `folder` is where runs will be written. A check that fails is a finding, not an error."""
     found: list[DoctorFinding] = []
-    disk: Callable[[], Iterator[DoctorFinding]] = partial(_disk, folder)
-    for check in (_python, _libraries, _torch, _memory, disk, _packaged, _bases, _cache):
+    for check in (_python(), _libraries(), _torch(), _memory(), _disk(folder), _packaged(), _bases(), _cache()):
         try:
-            found += list(check())
+            found += list(check)
         except Exception as error:
-            name = getattr(check, "__name__", "disk").strip("_")
-            what = f"could not be examined: {error}"
+            name, what = getattr(check, "__name__", "").strip("_"), f"could not be examined: {error}"
             found.append(DoctorFinding(name, what, "wrong", "Set the environment up again."))
     return found
 

@@ -14,6 +14,7 @@ missing, and so do two differing versions of one step.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Annotated, Literal, get_args
@@ -122,11 +123,16 @@ def render_step(part: Part, step: Step) -> str:
     return f"{LABELS[part]}: {step.text} [{step.decision}]"
 
 
+def prefix(steps: Mapping[Part, Step]) -> str:
+    """The steps as their lines, and the label that opens the response."""
+    lines = [render_step(part, step) for part, step in steps.items()]
+    return "\n".join([*lines, f"{LABELS['response']}:"])
+
+
 def render_turn(turn: SupportTurn) -> str:
     """The turn as text. A response line that looks like a label gets a backslash, which `parse_turn` takes off."""
     response = "\n".join("\\" + line if _needs_escape(line) else line for line in turn.response.split("\n"))
-    steps = [render_step(part, turn.step(part)) for part in STEPS]
-    return "\n".join([*steps, f"{LABELS['response']}: {response}"])
+    return f"{prefix({part: turn.step(part) for part in STEPS})} {response}"
 
 
 def _needs_escape(line: str) -> bool:
@@ -205,10 +211,11 @@ def parse_turn(text: str, cut_off: bool = False) -> ParsedTurn:
             if any(reading != readings[0] for reading in readings):
                 missing[part] = f"given {len(readings)} times, differently"
                 continue
-        if isinstance(readings[0], _Unread):
-            missing[part] = readings[0].reason
+        value, why = readings[0]
+        if value is None:
+            missing[part] = why
         else:
-            parts[part] = readings[0]
+            parts[part] = value
     if cut_off and bodies:
         last = list(bodies)[-1]
         parts.pop(last, None)
@@ -218,11 +225,6 @@ def parse_turn(text: str, cut_off: bool = False) -> ParsedTurn:
         problems.append("the parts are in another order: " + ", ".join(order))
     turn = SupportTurn.model_validate(parts) if not missing else None
     return ParsedTurn(turn=turn, parts=parts, missing=missing, problems=tuple(problems))
-
-
-@dataclass(frozen=True)
-class _Unread:
-    reason: str
 
 
 def label_of(line: str) -> tuple[Part, str] | None:
@@ -261,21 +263,22 @@ def _without_closing_tags(text: str) -> str:
     return text
 
 
-def _read_part(part: Part, body: str, problems: list[str]) -> Step | str | _Unread:
+def _read_part(part: Part, body: str, problems: list[str]) -> tuple[Step | str | None, str]:
+    """The part, or None and why it cannot be read."""
     try:
         if part == "response":
-            return _response_text("\n".join(line.removeprefix("\\") for line in body.splitlines()))
-        return _read_step(part, body, problems)
+            return _response_text("\n".join(line.removeprefix("\\") for line in body.splitlines())), ""
+        return _read_step(part, body, problems), ""
     except ValueError as error:
-        return _Unread(str(error))
+        return None, str(error)
 
 
-def _read_step(part: Part, body: str, problems: list[str]) -> Step | _Unread:
+def _read_step(part: Part, body: str, problems: list[str]) -> Step:
     text, decision, complaint = _split_decision(_without_closing_tags(body.rstrip()).rstrip())
     if complaint:
         problems.append(f"{part}: {complaint}")
     if decision is None:
-        return _Unread("no decision in brackets" if body.strip() else "empty")
+        raise ValueError("no decision in brackets" if body.strip() else "empty")
     return _read_decision(part, _step_text(text, empty="no text beside the decision"), decision)
 
 
@@ -299,22 +302,22 @@ _KINDS: dict[Part, list[str]] = {"history": ["stage"], "emotion": ["sentiment", 
 _VOCABULARY = {"stage": STAGES, "sentiment": SENTIMENTS, "emotion": EMOTIONS, "strategy": STRATEGIES}
 
 
-def _read_decision(part: Part, text: str, decision: str) -> Step | _Unread:
+def _read_decision(part: Part, text: str, decision: str) -> Step:
     words = [one_line(word).strip("\"'“”‘’*`") for word in _SEPARATOR.split(decision)]
     words = [_CHINESE.get(word, word).lower() for word in words]
     if part == "emotion" and len(words) != 3:
-        return _Unread(f"the decision needs sentiment, emotion and intensity, not {decision[:60]!r}")
+        raise ValueError(f"the decision needs sentiment, emotion and intensity, not {decision[:60]!r}")
     found: dict[str, str | int] = {}
     for kind, word in zip(_KINDS[part], words, strict=False):
         named = {value.lower(): value for value in _VOCABULARY[kind]}
         written = word if part == "emotion" else decision
         if word not in named or (part != "emotion" and len(words) > 1):
-            return _Unread(f"{kind} {written[:60]!r} is not one of {', '.join(_VOCABULARY[kind])}")
+            raise ValueError(f"{kind} {written[:60]!r} is not one of {', '.join(_VOCABULARY[kind])}")
         found[kind] = named[word]
     if part == "emotion":
         intensity = _INTENSITY.fullmatch(words[2])
         if intensity is None:
-            return _Unread(f"intensity {words[2][:60]!r} is not a number from 1 to 5")
+            raise ValueError(f"intensity {words[2][:60]!r} is not a number from 1 to 5")
         found["intensity"] = int(intensity.group(1))
     return _STEP_TYPES[part].model_validate({"text": text, **found})
 

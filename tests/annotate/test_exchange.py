@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from compeer.annotate.items import import_items, read_items
+from compeer.annotate.items import add_items, read_items
 from compeer.annotate.labels import submit
 from compeer.annotate.people import Person
 from compeer.annotate.projects import Project, ProjectSettings, add_project, change_settings
@@ -106,15 +106,15 @@ def test_records_with_labels_are_training_and_gold_and_labels_stay_hidden(store:
     write_records(tmp_path / "records.jsonl", [judged, record(2)])
     project = steps_project(store)
     with pytest.raises(InputError, match=r"line 2.*needs its known answers"):
-        import_items(store, project, tmp_path / "records.jsonl", "gold")
-    assert import_items(store, project, tmp_path / "records.jsonl")["added"] == 2
-    assert import_items(store, project, tmp_path / "records.jsonl")["already there"] == 2
+        add_items(store, project, read_items(tmp_path / "records.jsonl", project.task, known=True), "gold")
+    assert add_items(store, project, read_items(tmp_path / "records.jsonl", project.task))["added"] == 2
+    assert add_items(store, project, read_items(tmp_path / "records.jsonl", project.task))["already there"] == 2
     assert all("labels" not in item.content for item in read_items(tmp_path / "records.jsonl", "steps"))
     danger = record(3).model_copy(
         update={"history": (record(3).history[0].model_copy(update={"text": "I am going to kill myself tonight."}),)}
     )
     write_records(tmp_path / "danger.jsonl", [danger])
-    assert import_items(store, project, tmp_path / "danger.jsonl")["marked as crisis"] == 1
+    assert add_items(store, project, read_items(tmp_path / "danger.jsonl", project.task))["marked as crisis"] == 1
 
 
 def test_models_are_compared_blind(store: Store, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_models_are_compared_blind(store: Store, tmp_path: Path) -> None:
     given = {"id": "c1", "language": "en", "history": history, "responses": {"m1": "one", "m2": "two", "m3": "three"}}
     path.write_text(json.dumps(given) + "\n")
     project = add_project(store, "models", "compare", settings=AT_ONCE)
-    assert import_items(store, project, path)["added"] == 3, "every pair"
+    assert add_items(store, project, read_items(path, project.task))["added"] == 3, "every pair"
     ann, ben = person(store, "Ann"), person(store, "Ben")
     for who in (ann, ben):
         while not isinstance(task := next_task(store, who, project.id), str):
@@ -138,7 +138,7 @@ def test_models_are_compared_blind(store: Store, tmp_path: Path) -> None:
     assert better == {"c1/m1/m2": "m1", "c1/m1/m3": "m3", "c1/m2/m3": "m3"}
     path.write_text(json.dumps({**given, "responses": {"m1": "one"}}) + "\n")
     with pytest.raises(InputError, match=r"line 1, field 'responses'"):
-        import_items(store, project, path)
+        add_items(store, project, read_items(path, project.task))
 
 
 def test_conversations_are_rated(store: Store, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_conversations_are_rated(store: Store, tmp_path: Path) -> None:
     history = [{"speaker": "seeker", "text": "Hi 0."}, {"speaker": "supporter", "text": "Hello."}]
     path.write_text(json.dumps({"id": "k", "language": "en", "model": "m1", "history": history}) + "\n")
     project = add_project(store, "rating", "rating", settings=AT_ONCE)
-    import_items(store, project, path)
+    add_items(store, project, read_items(path, project.task))
     scores = dict.fromkeys(DIMENSIONS, 3)
     for number, name in enumerate(("Ann", "Ben")):
         who = person(store, name)

@@ -5,11 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from compeer.annotate.labels import submit
-from compeer.annotate.metrics import LabelledItem, project_metrics
 from compeer.annotate.projects import Project, ProjectSettings
-from compeer.annotate.questions import DIMENSIONS, QUESTIONS, consensus
+from compeer.annotate.questions import DIMENSIONS, QUESTIONS
 from compeer.annotate.queue import next_task
-from compeer.annotate.results import dashboard, disagreements
+from compeer.annotate.results import LabelledItem, dashboard, disagreements, project_metrics
 from compeer.annotate.store import Store, create_store
 from compeer.evaluate.answers import DIMENSIONS as THEIRS
 from tests.support.annotation import (  # noqa: F401
@@ -23,9 +22,12 @@ from tests.support.annotation import (  # noqa: F401
 
 
 def test_consensus_is_by_question() -> None:
-    labels = [{"a": 1, "b": "x", "c": 0}, {"a": 1, "b": "y", "c": 2}, {"b": "y", "c": 1}]
-    assert consensus(labels, "abcd") == {"a": 1, "b": "y", "c": None, "d": None}
-    assert consensus([{"a": False}, {"a": False}], "a") == {"a": False}
+    firsts = ({"history": False, "emotion": True, "preference": "both"}, {"history": False, "emotion": False})
+    labels = [SimpleNamespace(role="first", answers=answers) for answers in firsts]
+    labels.append(SimpleNamespace(role="adjudication", answers={"emotion": False, "preference": "candidate"}))
+    labels.append(SimpleNamespace(role="gold", answers={"preference": "both"}))
+    shared = {"history": False, "emotion": False, "strategy": None, "preference": None}
+    assert LabelledItem(SimpleNamespace(), tuple(labels)).consensus("steps") == shared
 
 
 def test_the_dimensions_are_those_of_esc_eval() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from compeer.annotate.items import add_items, import_items
+from compeer.annotate.items import add_items, read_items
 from compeer.annotate.labels import own_labels
 from compeer.annotate.people import people
 from compeer.annotate.projects import ProjectSettings, add_project, change_settings
@@ -369,7 +369,7 @@ def test_training_is_reported_and_ratings_go_by_digits(browser: Any, url: str, s
     messages = [{"speaker": "seeker", "text": "Hello."}, {"speaker": "supporter", "text": "Good to hear from you."}]
     file = tmp_path / "talks.jsonl"
     file.write_text(json.dumps({"id": "c1", "language": "en", "model": "m", "history": messages}), encoding="utf-8")
-    import_items(store, rating, file)
+    add_items(store, rating, read_items(file, rating.task))
     ann = person(store, "Ann")
     with at_work(browser, url, "Ann") as page:
         press(page, "t", "t", "t", "3", "Enter")

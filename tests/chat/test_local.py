@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from compeer.chat import StepDone, TurnRequest
-from compeer.chat.local import LocalWriter, local_supporter
+from compeer.chat.local import LocalWriter
 from compeer.chat.reading import own_words
 from compeer.chat.writing import NotWritten, fixed_grammar
 from compeer.dialogue import Media, Utterance
@@ -31,7 +31,7 @@ def local(request: pytest.FixtureRequest, tiny_learner: Path) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "torch":
             patch.setattr("compeer.chat.local.cpu_files", lambda model, use: None)
-        supporter = local_supporter(tiny_learner, None, rows=4)
+        supporter = LocalWriter(tiny_learner, rows=4).supporter(None)
     assert type(supporter.writer._batcher.table).__name__ == {"torch": "TorchTable"}.get(request.param, "CpuTable")
     yield supporter
     supporter.close()
@@ -211,7 +211,7 @@ def test_a_failure_of_the_network_fails_those_at_work_and_no_others(
 
 
 def test_after_closing_nothing_is_written(tiny_learner: Path) -> None:
-    supporter = local_supporter(tiny_learner, guard(), rows=2)
+    supporter = LocalWriter(tiny_learner, rows=2).supporter(guard())
     supporter.close()
     done = done_of(events_of(supporter, TurnRequest(JOB)))
     assert "the supporter has been closed" in done.problems

@@ -14,10 +14,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from compeer.cli.serve import _notes, read_keys, serve, served_hosts
+from compeer.cli.serve import _notes, read_keys, serve
 from compeer.errors import InputError
 from compeer.progress import console
-from compeer.web.serving import bound_socket
+from compeer.web.serving import bound_socket, served_hosts
 from tests.support.scripted_supporter import ScriptedSupporter
 from tests.support.served import http, served
 

@@ -105,7 +105,7 @@ def test_from_training_to_replies(
     assert run(*ask, "--control", "strategy=Question") == 2
     with pytest.raises(InputError, match="writes no steps"):
         refuse_direct(tmp_path / "sft/model")
-    from compeer.chat.local import local_supporter
+    from compeer.chat.local import LocalWriter
 
     with pytest.raises(InputError, match="writes no steps"):
-        local_supporter(tmp_path / "sft/model")
+        LocalWriter(tmp_path / "sft/model")

@@ -22,7 +22,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Scope
 
-from compeer.annotate import api_models, people
+from compeer.annotate import people
+from compeer.annotate.api_models import ChangedSelf, Join, Login, Myself, NewPassword, SignedIn
 from compeer.annotate.people import DAY, Person, Role, hashed_secret, is_secret, require
 from compeer.annotate.projects import projects
 from compeer.annotate.queue import today
@@ -182,9 +183,7 @@ class Access:
                 raise refusal("csrf")
         return person
 
-    async def sign_in(
-        self, request: Request, response: Response, name: str, check: Callable[[], Person]
-    ) -> api_models.SignedIn:
+    async def sign_in(self, request: Request, response: Response, name: str, check: Callable[[], Person]) -> SignedIn:
         """Begins the session of whoever passes a check of what can be guessed, and sets the cookies of a person."""
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise refusal("foreign")
@@ -197,7 +196,7 @@ class Access:
             device = await run_in_threadpool(device_token, self.store, person.name, secrets.token_hex(16))
             for cookie, value, days in ((COOKIE, token, SESSION_DAYS), (DEVICE, device, DEVICE_DAYS)):
                 response.set_cookie(cookie, value, max_age=days * 86_400, **self._unread(request))
-        return api_models.SignedIn(person=person, csrf=csrf_of(token), token=token if person.program else None)
+        return SignedIn(person=person, csrf=csrf_of(token), token=token if person.program else None)
 
     def forget(self, request: Request, response: Response) -> None:
         response.delete_cookie(COOKIE, **self._unread(request))
@@ -256,7 +255,7 @@ sign_in = APIRouter(tags=["sign-in"])
 
 
 @sign_in.post("/join")
-async def join(body: api_models.Join, request: Request, response: Response, access: AccessHere) -> api_models.SignedIn:
+async def join(body: Join, request: Request, response: Response, access: AccessHere) -> SignedIn:
     """Takes up an invitation; the session begins at once."""
     name = f"invitation {body.invitation.partition('.')[0]}"
     check = partial(people.join, access.store, body.invitation, body.name, body.password)
@@ -264,9 +263,7 @@ async def join(body: api_models.Join, request: Request, response: Response, acce
 
 
 @sign_in.post("/login")
-async def begin(
-    body: api_models.Login, request: Request, response: Response, access: AccessHere
-) -> api_models.SignedIn:
+async def begin(body: Login, request: Request, response: Response, access: AccessHere) -> SignedIn:
     """Begins a session: a cookie for a person, a token for a program. Guessing is slowed down."""
     check = partial(person_by_password, access.store, body.name, body.password)
     return await access.sign_in(request, response, body.name, check)
@@ -274,8 +271,8 @@ async def begin(
 
 @sign_in.post("/me/password")
 async def replace_password(
-    body: api_models.NewPassword, request: Request, response: Response, access: AccessHere, me: Me
-) -> api_models.SignedIn:
+    body: NewPassword, request: Request, response: Response, access: AccessHere, me: Me
+) -> SignedIn:
     """Sets another password; all other sessions end."""
     check = partial(change_password, access.store, me, body.old, body.new)
     return await access.sign_in(request, response, f"password of {me.id}", check)
@@ -296,12 +293,12 @@ def leave(request: Request, response: Response, access: AccessHere, me: Me) -> N
 
 
 @sign_in.get("/me")
-def read_me(request: Request, store: StoreHere, me: Me) -> api_models.Myself:
+def read_me(request: Request, store: StoreHere, me: Me) -> Myself:
     """Who asks, the token for changes, and the day so far; the limit is the lowest of all projects."""
-    return api_models.Myself(person=me, csrf=csrf_of(token_of(request)[0]), today=today(store, me, *projects(store)))
+    return Myself(person=me, csrf=csrf_of(token_of(request)[0]), today=today(store, me, *projects(store)))
 
 
 @sign_in.patch("/me")
-def change_me(body: api_models.ChangedSelf, store: StoreHere, me: Me) -> Person:
+def change_me(body: ChangedSelf, store: StoreHere, me: Me) -> Person:
     """Sets one's languages, a limit a day, whether items marked as crisis are given; fields may be left out."""
     return people.change_person(store, me.id, me, **body.model_dump(exclude_unset=True))

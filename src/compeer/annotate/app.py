@@ -18,10 +18,11 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from compeer.annotate import api_models, labels, people, projects, results
+from compeer.annotate import api_models as models
+from compeer.annotate import labels, people, projects, results
 from compeer.annotate.access import Access, AccessHere, Admin, Me, StoreHere, Worker, sign_in
 from compeer.annotate.api_models import ItemNumber, Number, WhichProject, WorkbenchSettings
-from compeer.annotate.items import ItemKind, Task, delete_dialogue, import_items
+from compeer.annotate.items import ItemKind, Task, add_items, delete_dialogue, read_items
 from compeer.annotate.projects import Guidelines, ProjectSettings, project_by_number
 from compeer.annotate.queue import next_task, next_task_anywhere, progress, today
 from compeer.annotate.store import Refused, Store
@@ -39,19 +40,19 @@ _REFUSALS = refusals(400, 401, 403, 404, 408, 409, 413, 421, 429, 500, 503)
 
 
 @api.get("/projects", tags=["work"])
-def list_projects(store: StoreHere, me: Me) -> dict[Literal["projects"], list[api_models.ProjectState]]:
+def list_projects(store: StoreHere, me: Me) -> dict[Literal["projects"], list[models.ProjectState]]:
     """All projects, and how far one is in each."""
-    return {"projects": [api_models.ProjectState.of(store, me, project) for project in projects.projects(store)]}
+    return {"projects": [models.ProjectState.of(store, me, project) for project in projects.projects(store)]}
 
 
 @api.get("/projects/{project}/guidelines", tags=["work"])
-def read_guidelines(project: Number, store: StoreHere, _: Me, version: api_models.Version = None) -> Guidelines:
+def read_guidelines(project: Number, store: StoreHere, _: Me, version: models.Version = None) -> Guidelines:
     """A project's guidelines in Markdown; the newest version unless one is named."""
     return projects.guidelines_of(store, project, version)
 
 
 @api.post("/next", tags=["work"])
-def give_next(body: api_models.NextRequest, store: StoreHere, me: Worker) -> api_models.NextTask:
+def give_next(body: models.NextRequest, store: StoreHere, me: Worker) -> models.NextTask:
     """The item to work on, kept for this person for a while; the same again until it is labelled or given back."""
     found = next_task(store, me, body.project) if body.project else next_task_anywhere(store, me)
     task, rest = (None, found) if isinstance(found, str) else (found, None)
@@ -60,7 +61,7 @@ def give_next(body: api_models.NextRequest, store: StoreHere, me: Worker) -> api
     far = [progress(store, me, project) for project in chosen]
     mine, left = (sum(one[part] for one in far) for part in (0, 1))
     day = today(store, me, *(chosen if number else []))
-    return api_models.NextTask(task=task, rest=rest, today=day, mine=mine, left=left)
+    return models.NextTask(task=task, rest=rest, today=day, mine=mine, left=left)
 
 
 @api.get("/items/{item}", tags=["work"])
@@ -70,23 +71,23 @@ def read_item(item: ItemNumber, store: StoreHere, me: Worker) -> Task:
 
 
 @api.put("/items/{item}/labels", tags=["work"])
-def label(item: ItemNumber, body: api_models.SentLabel, store: StoreHere, me: Worker) -> api_models.KeptLabel:
+def label(item: ItemNumber, body: models.SentLabel, store: StoreHere, me: Worker) -> models.KeptLabel:
     """Gives a label or changes one's own; once this is answered, it is kept. The same again changes nothing."""
     if not body.final:
-        return api_models.KeptLabel(item=item, final=False, expires=labels.save_draft(store, me, item, body.answers))
+        return models.KeptLabel(item=item, final=False, expires=labels.save_draft(store, me, item, body.answers))
     more: dict[str, Any] = {"seconds": body.seconds, "remark": body.note, "guideline": body.guidelines}
-    return api_models.KeptLabel(item=item, final=True, known=labels.submit(store, me, item, body.answers, **more))
+    return models.KeptLabel(item=item, final=True, known=labels.submit(store, me, item, body.answers, **more))
 
 
 @api.post("/items/{item}/settle", status_code=204, tags=["admin"])  # before the next, which would match it
-def settle_flag(item: ItemNumber, body: api_models.SettledFlag, store: StoreHere, me: Admin) -> None:
+def settle_flag(item: ItemNumber, body: models.SettledFlag, store: StoreHere, me: Admin) -> None:
     """An admin's answer to a flag: the item goes back into the queue, or is dropped."""
     labels.settle_flag(store, item, body.keep, me)
 
 
 @api.post("/items/{item}/{how}", status_code=204, tags=["work"])
 def give_back(
-    item: ItemNumber, how: labels.GivingBack, store: StoreHere, me: Worker, body: api_models.GivenReason | None = None
+    item: ItemNumber, how: labels.GivingBack, store: StoreHere, me: Worker, body: models.GivenReason | None = None
 ) -> None:
     """Gives an item back: to somebody else (skip; decline, if it is too much), to an admin (flag), or for a pause."""
     reason = body.reason if body and how in ("skip", "flag") else ""  # nobody has to explain the other two
@@ -95,7 +96,7 @@ def give_back(
 
 @api.get("/mine", tags=["work"])
 def list_mine(
-    store: StoreHere, me: Worker, project: api_models.AnyProject = None, limit: api_models.Limit = 50
+    store: StoreHere, me: Worker, project: models.AnyProject = None, limit: models.Limit = 50
 ) -> dict[Literal["labels"], list[labels.OwnLabel]]:
     """One's own labels, newest first, and whether they may still be changed."""
     return {"labels": labels.own_labels(store, me, project, limit)}
@@ -122,35 +123,35 @@ def read_media(
 
 
 @api.post("/projects", status_code=201, tags=["admin"])
-def make_project(body: api_models.NewProject, store: StoreHere, me: Admin) -> api_models.ProjectState:
+def make_project(body: models.NewProject, store: StoreHere, me: Admin) -> models.ProjectState:
     """Makes a project with the first version of its guidelines."""
     made = projects.add_project(store, body.name, body.task, body.guidelines, body.settings, me)
-    return api_models.ProjectState.of(store, me, made)
+    return models.ProjectState.of(store, me, made)
 
 
 @api.put("/projects/{project}/settings", tags=["admin"])
-def change_project(project: Number, body: ProjectSettings, store: StoreHere, me: Admin) -> api_models.ProjectState:
+def change_project(project: Number, body: ProjectSettings, store: StoreHere, me: Admin) -> models.ProjectState:
     """Sets how a project is run from now on; what is left out gets its usual value."""
-    return api_models.ProjectState.of(store, me, projects.change_settings(store, project, body, me))
+    return models.ProjectState.of(store, me, projects.change_settings(store, project, body, me))
 
 
 @api.put("/projects/{project}/guidelines", tags=["admin"])
-def write_guidelines(project: Number, body: api_models.NewGuidelines, store: StoreHere, me: Admin) -> Guidelines:
+def write_guidelines(project: Number, body: models.NewGuidelines, store: StoreHere, me: Admin) -> Guidelines:
     """Sets new guidelines, which are a new version unless they are the same."""
     return Guidelines(version=projects.set_guidelines(store, project, body.text, me), text=body.text)
 
 
 @api.delete("/dialogues/{dialogue:path}", tags=["admin"])
-def remove_dialogue(dialogue: api_models.DialogueId, store: StoreHere, me: Admin) -> dict[Literal["items"], int]:
+def remove_dialogue(dialogue: models.DialogueId, store: StoreHere, me: Admin) -> dict[Literal["items"], int]:
     """Deletes a dialogue in all projects, with all labels and remarks on it; backups and exports are not reached."""
     return {"items": delete_dialogue(store, dialogue, me)}
 
 
 @api.post("/invitations", status_code=201, tags=["admin"])
-def invite(body: api_models.NewInvitation, request: Request, access: AccessHere, me: Admin) -> api_models.Invited:
+def invite(body: models.NewInvitation, request: Request, access: AccessHere, me: Admin) -> models.Invited:
     """A link with which one person or program can join, once."""
     token = people.invite(access.store, body.roles, body.languages, program=body.program, days=body.days, actor=me)
-    return api_models.Invited(invitation=token, link=f"{access.address(request)}/join#{token}", days=body.days)
+    return models.Invited(invitation=token, link=f"{access.address(request)}/join#{token}", days=body.days)
 
 
 @api.get("/invitations", tags=["admin"])
@@ -166,14 +167,14 @@ def withdraw_invitation(invitation: Number, store: StoreHere, me: Admin) -> None
 
 
 @api.get("/people", tags=["admin"])
-def list_people(store: StoreHere, me: Admin) -> dict[Literal["people"], list[api_models.PersonAndDay]]:
+def list_people(store: StoreHere, me: Admin) -> dict[Literal["people"], list[models.PersonAndDay]]:
     """Everyone who ever joined."""
     found = people.people(store, me)
-    return {"people": [api_models.PersonAndDay(**dict(one), today=today(store, one)) for one in found]}
+    return {"people": [models.PersonAndDay(**dict(one), today=today(store, one)) for one in found]}
 
 
 @api.patch("/people/{person}", tags=["admin"])
-def change_person(person: Number, body: api_models.ChangedPerson, store: StoreHere, me: Admin) -> people.Person:
+def change_person(person: Number, body: models.ChangedPerson, store: StoreHere, me: Admin) -> people.Person:
     """Sets somebody's roles, languages or limit a day; fields may be left out."""
     return people.change_person(store, person, me, **body.model_dump(exclude_unset=True))
 
@@ -186,7 +187,7 @@ def remove_person(person: Number, store: StoreHere, me: Admin) -> None:
 
 @api.get("/audit", tags=["admin"])
 def read_audit(
-    store: StoreHere, me: Admin, before: api_models.BeforeEvent = None, limit: api_models.Limit = 100
+    store: StoreHere, me: Admin, before: models.BeforeEvent = None, limit: models.Limit = 100
 ) -> dict[Literal["rows"], list[dict[str, Any]]]:
     """What was done, newest first: when, by whom, what, on which item; never any text."""
     return {"rows": people.audit_log(store, me, before, limit)}
@@ -200,16 +201,12 @@ def read_agreement(project: WhichProject, store: StoreHere, me: Admin) -> dict[s
 
 @api.get("/disagreements", tags=["admin"])
 def list_disagreements(
-    project: WhichProject,
-    question: api_models.QuestionName,
-    store: StoreHere,
-    me: Admin,
-    page: api_models.PageNumber = 1,
-) -> api_models.Disagreements:
+    project: WhichProject, question: models.QuestionName, store: StoreHere, me: Admin, page: models.PageNumber = 1
+) -> models.Disagreements:
     """Items on which first labels differ in a question, newest first."""
     found = results.disagreements(store, project, question, me)
     rows, pages = found[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE], max(1, math.ceil(len(found) / ROWS_A_PAGE))
-    return api_models.Disagreements(total=len(found), page=page, pages=pages, rows=rows)
+    return models.Disagreements(total=len(found), page=page, pages=pages, rows=rows)
 
 
 @api.get("/items/{item}/everything", tags=["admin"])
@@ -230,8 +227,8 @@ def import_file(
     store: StoreHere,
     me: Admin,
     kind: ItemKind = "real",
-    priority: api_models.Priority = 0,
-    file: api_models.SentFile = b"",
+    priority: models.Priority = 0,
+    file: models.SentFile = b"",
 ) -> dict[Literal["counts"], dict[str, int]]:
     """Adds the items of a file, or nothing of it where it is wrong somewhere; items that are there are left out."""
     if not file:
@@ -240,11 +237,12 @@ def import_file(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "items.jsonl"
         path.write_bytes(file)
-        return {"counts": import_items(store, chosen, path, kind, priority, me)}
+        items = read_items(path, chosen.task, known=kind != "real")
+        return {"counts": add_items(store, chosen, items, kind, priority, me)}
 
 
 @api.get("/export", tags=["transfer"], response_class=Response, responses=_TABLE["file"])
-def export_file(project: WhichProject, store: StoreHere, me: Admin, format: api_models.FileFormat = "ours") -> Response:
+def export_file(project: WhichProject, store: StoreHere, me: Admin, format: models.FileFormat = "ours") -> Response:
     """A project's labels as a file: records with the consensus, every label by itself, the agreement."""
     chosen = project_by_number(store, project)
     if format == "records" and chosen.task != "steps":

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import StaticPool
 
 from compeer.annotate.events import Event, is_text
-from compeer.annotate.people import Person, admin_writes
+from compeer.annotate.people import Actor, admin_writes
 from compeer.annotate.schema import EVENTS, HEAD, KEPT, METADATA, STATE, TEXTS
 from compeer.annotate.store import START, Store, create_store, event_hash, open_store, text_hash
 from compeer.errors import InputError
@@ -35,7 +35,7 @@ class Verified:
     problems: tuple[str, ...]
 
 
-def backup(store: Store, path: Path, actor: Person | None = None) -> Verified:
+def backup(store: Store, path: Path, actor: Actor = None) -> Verified:
     """Writes a copy of the store as it is at this moment, and checks it."""
     if path.exists():
         raise InputError("this is there already.", file=path, do="Give another name.")
@@ -87,10 +87,7 @@ def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
 
 
 def verify(store: Store, head: str | None = None) -> Verified:
-    """Proves the store whole, or says what is wrong with it.
-
-    `head` is the end of the chain from an earlier check: with it, a chain that was cut or written anew is found too.
-    """
+    """Proves the store whole, or says what is wrong; by an earlier `head`, also a chain cut or written anew."""
     problems: list[str] = []
     hashes = [START]
     try:

@@ -132,9 +132,8 @@ def _labelled(event: Event) -> None:
         return
     firsts = _move(connection, event.item)
     if body["role"] == "first" and not before and len(firsts) == 2:
-        count_up(
-            connection, schema.PAIRS, {"project": body["project"], "one": firsts[0], "other": firsts[1]}, {"shared": 1}
-        )
+        pair = {"project": body["project"], "one": firsts[0], "other": firsts[1]}
+        count_up(connection, schema.PAIRS, pair, {"shared": 1})
 
 
 def _frozen(event: Event) -> None:
@@ -158,13 +157,11 @@ def _deleted(event: Event) -> None:
         _move(event.connection, item)
 
 
-def _lane(
-    project: int, stage: str, language: str, crisis: bool, occupants: Sequence[int]
-) -> tuple[str, dict[str, Any]]:
+def _lane(project: int, stage: str, language: str, crisis: bool, people: Sequence[int]) -> tuple[str, dict[str, Any]]:
     """The key of the lane in which such items wait, and its other columns."""
-    people = ",".join(map(str, occupants))
-    columns = {"project": project, "stage": stage, "language": language, "crisis": crisis, "occupants": people}
-    return f"{project}|{stage}|{language}|{int(crisis)}|{people}", columns
+    occupants = ",".join(map(str, people))
+    columns = {"project": project, "stage": stage, "language": language, "crisis": crisis, "occupants": occupants}
+    return f"{project}|{stage}|{language}|{int(crisis)}|{occupants}", columns
 
 
 def _move(connection: Connection, item: int | None) -> list[int]:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 from sqlalchemy import Connection, Row, select
 
-from compeer.annotate.people import Person, admin_writes
+from compeer.annotate.people import Actor, admin_writes
 from compeer.annotate.projects import Project
 from compeer.annotate.questions import QUESTIONS, RESPONSES, LabelQuestion, TaskKind, by_position, kept_answers
 from compeer.annotate.schema import ITEMS, LABELS, TEXTS, all_rows
@@ -94,24 +94,17 @@ class NewItem:
     crisis: bool = False
 
 
-def import_items(
-    store: Store, project: Project, path: Path, kind: ItemKind = "real", priority: int = 0, actor: Person | None = None
-) -> Counter[str]:
-    """Adds the items of a file, or nothing of one that is wrong somewhere."""
-    items = list(read_items(path, project.task, known=kind != "real"))
-    return add_items(store, project, items, kind, priority, actor)
-
-
 def add_items(
     store: Store,
     project: Project,
     items: Iterable[NewItem],
     kind: ItemKind = "real",
     priority: int = 0,
-    actor: Person | None = None,
+    actor: Actor = None,
 ) -> Counter[str]:
     """Adds items; those whose id is there already are left out. Counts what was added, left out and marked."""
     counts: Counter[str] = Counter()
+    items = list(items)  # read before others have to wait: a file that is wrong somewhere adds nothing
     with admin_writes(store, actor) as writing:
         known = set(writing.connection.execute(select(ITEMS.c.record).where(ITEMS.c.project == project.id)).scalars())
         fresh = []
@@ -134,7 +127,7 @@ def add_items(
     return counts
 
 
-def delete_dialogue(store: Store, dialogue: str, actor: Person | None = None) -> int:
+def delete_dialogue(store: Store, dialogue: str, actor: Actor = None) -> int:
     """Deletes all items of a dialogue in all projects, with labels and remarks, and returns how many they were.
 
     Backups and exports from before still have them, and PostgreSQL's files keep deleted rows until it has vacuumed.

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, Row, select
 
 from compeer.annotate.items import OwnAnswers, Task, own_answers, questions_of, task_of
-from compeer.annotate.people import Person, admin_writes, person_by_id, require
+from compeer.annotate.people import Actor, Person, admin_writes, person_by_id, require
 from compeer.annotate.projects import project_by_id
 from compeer.annotate.questions import by_position, kept_answers
 from compeer.annotate.queue import given_as
@@ -42,10 +42,7 @@ def submit(
     remark: str = "",
     guideline: int | None = None,
 ) -> dict[str, Any] | None:
-    """Gives a label, or changes one's own, and returns the answers of a training item.
-
-    Answers to a preference go by position, "first" or "second". `guideline` is the version that the person read.
-    """
+    """Gives or changes a label; returns a training item's answers. `guideline` is the version that the person read."""
     remark = remark.strip()
     with store.write(person.id) as writing:
         connection = writing.connection
@@ -92,9 +89,8 @@ def own_labels(store: Store, person: Person, project: int | None = None, limit: 
     if project is not None:
         wanted = wanted.where(LABELS.c.project == project)
     with store.read() as connection:
-        rows = connection.execute(wanted.order_by(LABELS.c.at.desc()).limit(limit)).all()
-        own = ((own_answers(connection, row, store.now()), row) for row in rows)
-        return [OwnLabel(**answers, guidelines=row.guideline, at=row.at) for answers, row in own]
+        rows, now = connection.execute(wanted.order_by(LABELS.c.at.desc()).limit(limit)).all(), store.now()
+        return [OwnLabel(**own_answers(connection, row, now), guidelines=row.guideline, at=row.at) for row in rows]
 
 
 def own_task(store: Store, person: Person, item: int) -> Task:
@@ -165,7 +161,7 @@ def give_back(store: Store, person: Person, item: int, how: GivingBack, reason: 
         writing.record("lease_ended", body, item=item)
 
 
-def settle_flag(store: Store, item: int, keep: bool, actor: Person | None = None) -> None:
+def settle_flag(store: Store, item: int, keep: bool, actor: Actor = None) -> None:
     """An admin's answer to a flag: the item goes back into the queue, or is dropped."""
     with admin_writes(store, actor) as writing:
         if needed_row(writing.connection, ITEMS, "item", id=item).held != "flagged":
@@ -174,7 +170,7 @@ def settle_flag(store: Store, item: int, keep: bool, actor: Person | None = None
 
 
 def passed_items(
-    store: Store, actor: Person | None = None, *, project: int | None = None, item: int | None = None
+    store: Store, actor: Actor = None, *, project: int | None = None, item: int | None = None
 ) -> list[dict[str, Any]]:
     """What was skipped, declined or flagged in a project, or of one item, with the reasons given; for admins."""
     require(actor, "admin")

@@ -47,6 +47,9 @@ class Person(Frozen):
         return bool({"annotator", "adjudicator"} & set(self.roles))
 
 
+Actor = Person | None  # who asks for something; None is whoever runs the command line
+
+
 class Invitation(Frozen):
     """An invitation that can still be taken up; its link is not kept."""
 
@@ -57,14 +60,14 @@ class Invitation(Frozen):
     expires: int = Field(description="milliseconds since 1970")
 
 
-def require(person: Person | None, *roles: Role) -> None:
-    """Refuses unless the person is active and has one of the roles. None is whoever runs the command line."""
+def require(person: Actor, *roles: Role) -> None:
+    """Refuses unless the person is active and has one of the roles."""
     if person is not None and not (person.active and set(roles) & set(person.roles)):
         raise Refused("forbidden", f"this needs the role {' or '.join(roles)}.", do="Ask an admin of this store.")
 
 
 @contextmanager
-def admin_writes(store: Store, actor: Person | None) -> Iterator[Writing]:
+def admin_writes(store: Store, actor: Actor) -> Iterator[Writing]:
     """A change that only admins may make."""
     require(actor, "admin")
     with store.write(actor.id if actor else None) as writing:
@@ -88,7 +91,7 @@ def invite(
     *,
     program: bool = False,
     days: int = 14,
-    actor: Person | None = None,
+    actor: Actor = None,
 ) -> str:
     """A token that lets one person join, once; only its hash is kept."""
     secret = secrets.token_urlsafe(24)
@@ -101,7 +104,7 @@ def invite(
     return f"{number}.{secret}"
 
 
-def invitations(store: Store, actor: Person | None = None) -> list[Invitation]:
+def invitations(store: Store, actor: Actor = None) -> list[Invitation]:
     require(actor, "admin")
     chosen = (INVITATIONS.c.secret.is_not(None), INVITATIONS.c.expires >= store.now())
     with store.read() as connection:
@@ -109,7 +112,7 @@ def invitations(store: Store, actor: Person | None = None) -> list[Invitation]:
         return [Invitation.model_validate(row, from_attributes=True) for row in rows]
 
 
-def withdraw(store: Store, number: int, actor: Person | None = None) -> None:
+def withdraw(store: Store, number: int, actor: Actor = None) -> None:
     with admin_writes(store, actor) as writing:
         row = one_row(writing.connection, INVITATIONS, id=number)
         if row is None or row.secret is None or row.expires < writing.at:
@@ -147,7 +150,7 @@ def _join(writing: Writing, name: str, hashed: str, what: Mapping[str, Any], era
     return person_by_id(writing.connection, number)
 
 
-def change_person(store: Store, person: int, actor: Person | None, **values: Any) -> Person:
+def change_person(store: Store, person: int, actor: Actor, **values: Any) -> Person:
     """Changes daily_cap, declines_crisis or languages, which everyone sets for themselves, or roles, as an admin."""
     if actor is None or actor.id != person or "roles" in values:
         require(actor, "admin")
@@ -164,7 +167,7 @@ def change_person(store: Store, person: int, actor: Person | None, **values: Any
         return person_by_id(writing.connection, person)
 
 
-def leave(store: Store, person: int, actor: Person | None = None) -> None:
+def leave(store: Store, person: int, actor: Actor = None) -> None:
     """Removes a person's name and password and ends their leases; their labels stay."""
     if actor is None or actor.id != person:
         require(actor, "admin")
@@ -181,14 +184,14 @@ def leave(store: Store, person: int, actor: Person | None = None) -> None:
     store.after_erasing()
 
 
-def people(store: Store, actor: Person | None = None) -> list[Person]:
+def people(store: Store, actor: Actor = None) -> list[Person]:
     require(actor, "admin")
     with store.read() as connection:
         rows = connection.execute(select(PEOPLE).order_by(PEOPLE.c.id))
         return [Person.model_validate(row, from_attributes=True) for row in rows]
 
 
-def audit_log(store: Store, actor: Person | None, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
+def audit_log(store: Store, actor: Actor, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
     """What was done, newest first: when, by whom, what, on which item; no text, and no answers."""
     require(actor, "admin")
     wanted = select(EVENTS).order_by(EVENTS.c.seq.desc()).limit(limit)

@@ -1,14 +1,11 @@
-"""Projects: which task people are given, how it is run, and by which guidelines.
-
-A label keeps the version of the guidelines it was given by.
-"""
+"""Projects: which task people are given, how it is run, and by which guidelines, of which labels keep the version."""
 
 from dataclasses import dataclass
 
 from pydantic import Field
 from sqlalchemy import Connection, select
 
-from compeer.annotate.people import Person, admin_writes
+from compeer.annotate.people import Actor, admin_writes
 from compeer.annotate.questions import TaskKind
 from compeer.annotate.schema import GUIDELINES, PROJECTS, one_row
 from compeer.annotate.store import Refused, Store, Writing, needed_row, text_of
@@ -53,7 +50,7 @@ def add_project(
     task: TaskKind,
     guidelines: str = "",
     settings: ProjectSettings | None = None,
-    actor: Person | None = None,
+    actor: Actor = None,
 ) -> Project:
     name = name.strip()
     if not 1 <= len(name) <= 100 or not name.isprintable():
@@ -68,7 +65,7 @@ def add_project(
         return project_by_id(writing.connection, number)
 
 
-def set_guidelines(store: Store, project: int, guidelines: str, actor: Person | None = None) -> int:
+def set_guidelines(store: Store, project: int, guidelines: str, actor: Actor = None) -> int:
     """Sets new guidelines and returns their version; the same text again is no new version."""
     with admin_writes(store, actor) as writing:
         version = project_by_id(writing.connection, project).guideline
@@ -78,7 +75,7 @@ def set_guidelines(store: Store, project: int, guidelines: str, actor: Person | 
     return version + 1
 
 
-def change_settings(store: Store, project: int, settings: ProjectSettings, actor: Person | None = None) -> Project:
+def change_settings(store: Store, project: int, settings: ProjectSettings, actor: Actor = None) -> Project:
     with admin_writes(store, actor) as writing:
         project_by_id(writing.connection, project)
         writing.record("project_changed", {"project": project, "settings": settings.model_dump()})

@@ -7,7 +7,7 @@ the response itself.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -36,12 +36,11 @@ class LabelQuestion:
         return replace(self, values=(*POSITIONS, "both", "neither")) if self.name == PREFERENCE else self
 
 
-RESPONSES: dict[TaskKind, tuple[str, ...]] = {
+RESPONSES: dict[TaskKind, tuple[str, ...]] = {  # what an item's two responses are called where answers are kept
     "steps": ("candidate", "reference"),
     "compare": ("one", "other"),
     "rating": (),
 }
-"""What the two responses of an item are called where answers are kept."""
 QUESTIONS: dict[TaskKind, tuple[LabelQuestion, ...]] = {
     "steps": (
         *(LabelQuestion(step, (True, False)) for step in STEPS),
@@ -77,12 +76,3 @@ def by_position(kept: Answers, order: Sequence[str]) -> dict[str, Answer]:
     """Kept answers for someone who gets the responses in this order."""
     positions = dict(zip(order, POSITIONS, strict=False))
     return {name: positions.get(str(value), value) if name == PREFERENCE else value for name, value in kept.items()}
-
-
-def consensus(labels: Sequence[Answers], questions: Iterable[str]) -> dict[str, Answer | None]:
-    """For each question the first answer that two labels share, or None."""
-
-    def of(answers: Sequence[Answer]) -> Answer | None:
-        return next((answer for index, answer in enumerate(answers) if answer in answers[index + 1 :]), None)
-
-    return {question: of([label[question] for label in labels if question in label]) for question in questions}

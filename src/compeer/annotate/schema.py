@@ -67,13 +67,12 @@ sa.Index("passes_item", PASSES.c.item)
 
 REVISION = "0002"  # the version of these tables, which a store keeps in the one row of `VERSION`
 VERSION = sa.Table("alembic_version", sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True))
-FROM_0001 = (
+FROM_0001 = (  # brings an older store up to date: labels are frozen, items wait in the order of their contents' ids
     "ALTER TABLE labels ADD COLUMN until BIGINT",
     "CREATE INDEX ix_labels_until ON labels (until)",
     "DROP INDEX items_waiting",
     "CREATE INDEX items_waiting ON items (lane, priority DESC, content)",
 )
-"""Brings an older store up to date: its labels are frozen, its items wait in the order of their contents' ids."""
 
 
 def one_row(connection: sa.Connection, table: sa.Table, **key: Any) -> sa.Row[Any] | None:

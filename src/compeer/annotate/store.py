@@ -97,11 +97,9 @@ class Store:
 
     @contextmanager
     def write(self, actor: int | None = None, *, lasting: bool = True) -> Iterator[Writing]:
-        """One change: all of it is kept when the block ends, or nothing of it.
-
-        What is not `lasting` (a lease) does not wait for the disk in SQLite: a loss of power may take it. PostgreSQL
-        always waits: a lease that is lost takes the label with it that its holder is about to give.
-        """
+        """One change: all of it is kept when the block ends, or nothing of it."""
+        # What is not `lasting` (a lease) does not wait for the disk in SQLite: a loss of power may take it. PostgreSQL
+        # always waits: a lease that is lost takes the label with it that its holder is about to give.
         engine = self.engine.execution_options(compeer_writes="FULL" if lasting else "NORMAL")
         with self._turn, engine.begin() as connection:
             head = connection.execute(_HEAD if self._sqlite else _HEAD.with_for_update()).one()

@@ -35,10 +35,9 @@ class AnswerBuilder:
                 self._reasoning += line
                 yield self._chunk({"reasoning_content": line}, {"part": part})
                 yield self._chunk({}, {"step": {"part": part, **step.model_dump()}})
-            case JudgedCandidate(number, turn, score, place, problem):
-                given = score_answer(score) if score else None
-                turn = turn if self._wants_reasoning else None
-                found = CandidateAnswer(number=number, place=place, turn=turn, score=given, problem=problem)
+            case JudgedCandidate(turn=turn, score=score):
+                given = {"turn": turn if self._wants_reasoning else None, "score": score and score_answer(score)}
+                found = CandidateAnswer(**vars(event) | given)
                 self._candidates.append(found)
                 yield self._chunk({}, {"candidate": found.model_dump()})
             case ReplyPart(text):

@@ -33,13 +33,11 @@ LONGEST_UTTERANCE = 20_000  # characters of an utterance that the model reads, i
 NO_REPLY = "no reply"  # why a reply was replaced if the supporter wrote none that could be read
 ATTEMPTS = 3  # so often a response is written before it is replaced
 LIVELY = 0.9  # the temperature at which a response is written again that began as an earlier one did
+Events = AsyncGenerator[Event, None]
 
 
 class GuardedSupporter:
-    """Takes the supporter's part with any writer, which reads `history` utterances; `capacity` outputs at a time.
-
-    `multimodal` says whether it reads pictures, `judges` whether it has a judge, so that `best_of` can be above one.
-    """
+    """Takes the supporter's part with any writer, which reads `history` utterances; `capacity` outputs at a time."""
 
     def __init__(
         self,
@@ -54,6 +52,7 @@ class GuardedSupporter:
     ) -> None:
         self.writer, self._guard, self._judge = writer, guard, judge
         self.name, self.multimodal, self.language = writer.name, writer.multimodal, language
+        # whether it has a guard, and a judge, so that `best_of` can be above one
         self.guarded, self.judges, self.close = guard is not None, judge is not None, writer.close
         self._history, self._task, self._capacity = history, task, capacity
         self._open = 0
@@ -69,7 +68,7 @@ class GuardedSupporter:
             raise InputError("the history must end with the seeker.", field="history", do="Add what the seeker says.")
         return self._converse(request)
 
-    async def _converse(self, request: TurnRequest) -> AsyncGenerator[Event, None]:
+    async def _converse(self, request: TurnRequest) -> Events:
         messages = [utterance.text for utterance in request.history if utterance.speaker == "seeker"]
         turn = GuardedTurn("", Risk("none"), state=request.state)
         if self._guard is not None:
@@ -108,9 +107,7 @@ class GuardedSupporter:
             do = "Leave the pictures out, or serve a model that sees."
             raise InputError(f"{self.name} cannot see pictures.", field="history", do=do)
 
-    async def _streamed(
-        self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]
-    ) -> AsyncGenerator[Event, None]:
+    async def _streamed(self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]) -> Events:
         """The turn as it is written, attempt after attempt."""
         tokens = prompt_tokens = 0
         problems: tuple[str, ...] = ()
@@ -180,9 +177,7 @@ class GuardedSupporter:
                 return messages
             last = max(1, last - max(1, last // 8))
 
-    async def _best(
-        self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]
-    ) -> AsyncGenerator[Event, None]:
+    async def _best(self, request: TurnRequest, turn: GuardedTurn, messages: Sequence[str]) -> Events:
         """Several outputs, and of those that may be displayed the one that the judge puts first."""
         assert self._judge is not None
         written = await asyncio.gather(*(self._whole(request, number) for number in range(1, request.best_of + 1)))
@@ -292,11 +287,9 @@ def _not_as_asked(control: Control, turn: SupportTurn) -> tuple[str, ...]:
 
 
 def visible(utterances: int, longest: int | None) -> int:
-    """How many of a conversation's last utterances the writer reads: at most `longest`.
-
-    The first one moves on by a third of them at a time. In between a prompt goes on from the one before, of which an
-    engine has the beginning computed already.
-    """
+    """How many of a conversation's last utterances the writer reads: at most `longest`."""
+    # The first one moves on by a third of them at a time. In between a prompt goes on from the one before, of which an
+    # engine has the beginning computed already.
     left_out = max(0, utterances - (longest or utterances))
     step = max(1, (longest or 0) // 3)
     return utterances - -(-left_out // step) * step

@@ -37,6 +37,7 @@ _STATE = TypeAdapter(GuardState)
 _REFUSALS: dict[str, str] = table("chat/refusals")
 _LIMITS = {"messages": MOST_MESSAGES, "characters": LONGEST_HISTORY, "images": MOST_IMAGES}
 _LIMITS |= {"bytes": LARGEST_IMAGE, "pixels": MOST_PIXELS}
+SentImage = tuple[int, str, bytes]  # after the index of its utterance and the field it stood in
 
 
 def refused(code: str, field: str | None = None, status: int = 400, model: str = "") -> Refusal:
@@ -49,7 +50,7 @@ class SentHistory:
     """The utterances and images of a request, and what was left out."""
 
     utterances: tuple[Utterance, ...]
-    images: tuple[tuple[int, str, bytes], ...] = ()  # each after the index of its utterance and the field it stood in
+    images: tuple[SentImage, ...] = ()
     ignored: tuple[str, ...] = ()
     dropped: tuple[Refusal, ...] = ()  # what was too much or could not be read, as the refusal that it would have been
 
@@ -80,7 +81,7 @@ def read_history(messages: Sequence[ChatMessage], multimodal: bool) -> SentHisto
     ignored = [f"messages.{n} ({one.role})" for n, one in enumerate(messages) if one.role not in SPEAKERS]
     dropped: list[Refusal] = []
     history: list[Utterance] = []
-    images: list[tuple[int, str, bytes]] = []
+    images: list[SentImage] = []
     for number, message, text in _within_limits(messages, dropped):
         field = f"messages.{number}.content"
         own = _images(message, field, len(history), multimodal, dropped)
@@ -144,14 +145,12 @@ def _text(message: ChatMessage) -> str:
     return readable("\n".join(part.text for part in message.content if isinstance(part, TextPart)))
 
 
-def _images(
-    message: ChatMessage, location: str, index: int, multimodal: bool, dropped: list[Refusal]
-) -> list[tuple[int, str, bytes]]:
-    found: list[tuple[int, str, bytes]] = []
+def _images(message: ChatMessage, at: str, index: int, multimodal: bool, dropped: list[Refusal]) -> list[SentImage]:
+    found: list[SentImage] = []
     for number, part in enumerate(message.content if isinstance(message.content, list) else ()):
         if isinstance(part, TextPart):
             continue
-        field = f"{location}.{number}.image_url"
+        field = f"{at}.{number}.image_url"
         try:
             if not multimodal:
                 raise refused("cannot_see", field)

@@ -31,10 +31,7 @@ _ROWS = 64  # outputs written together on torch, as many as still gain from it o
 
 
 class LocalWriter:
-    """Writes as a model's card says, `rows` outputs at a time, each held to its grammar. Serves any number of loops.
-
-    An error if the model was trained to reply at once.
-    """
+    """Writes as a model's card says, `rows` outputs at a time, each held to its grammar; for any number of loops."""
 
     constrained = continues = True
 
@@ -64,6 +61,13 @@ class LocalWriter:
             self._batcher = Batcher(TorchTable(network, self.rows, reader), self._tokenizer.eos_token_id)
             self.close = self._batcher.close
         self.multimodal = self._rows.reader is not None
+
+    def supporter(
+        self, guard: Guard | None, judge: Judge | None = None, waiting: int | None = None
+    ) -> GuardedSupporter:
+        """The supporter that writes so; `waiting` outputs may stand in line, two for each row where nothing is said."""
+        capacity = self.rows + (2 * self.rows if waiting is None else waiting)
+        return GuardedSupporter(self, guard, judge, history=self.card.get("history"), task=self.task, capacity=capacity)
 
     def fits(self, messages: list[Message], max_tokens: int) -> bool:
         pictures = len(chat_pictures(messages)) if self.multimodal else 0
@@ -114,19 +118,3 @@ class LocalWriter:
         steered = supporter_prompt(second, control=Control(strategy="Question"), task=self.task)
         one, other = (self._rows.ids(messages) for messages in (supporter_prompt(first, task=self.task), steered))
         return one[: common(one, other)]
-
-
-def local_supporter(
-    model: str | Path = "embedded",
-    guard: Guard | None = None,
-    judge: Judge | None = None,
-    *,
-    rows: int | None = None,
-    waiting: int | None = None,
-    use: Use = "chat",
-) -> GuardedSupporter:
-    """A supporter with a model in this process. `waiting` outputs may stand in line."""
-    writer = LocalWriter(model, rows, use)
-    capacity = writer.rows + (2 * writer.rows if waiting is None else waiting)
-    history = writer.card.get("history")
-    return GuardedSupporter(writer, guard, judge, history=history, task=writer.task, capacity=capacity)

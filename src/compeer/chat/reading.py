@@ -13,18 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from compeer.chat.turn import ReplyPart, StepDone
 from compeer.policy.repeats import repeats_earlier
-from compeer.reasoning import (
-    LABELS,
-    STEPS,
-    ParsedTurn,
-    Part,
-    Step,
-    SupportTurn,
-    label_of,
-    may_become_label,
-    parse_turn,
-    render_step,
-)
+from compeer.reasoning import STEPS, ParsedTurn, Part, Step, SupportTurn, label_of, may_become_label, parse_turn, prefix
 from compeer.safety.output import SentenceGate
 
 Gate = Callable[[], SentenceGate | None]
@@ -77,9 +66,8 @@ class TurnReader:
 
     def steps(self) -> str:
         """The lines of the steps, if all were read, and the label of the response: where it could begin again."""
-        parts = parse_turn(self.text).parts.items()
-        lines = [render_step(part, step) for part, step in parts if not isinstance(step, str)]
-        return "\n".join([*lines, f"{LABELS['response']}:"]) if len(lines) == len(STEPS) else ""
+        steps = {part: step for part, step in parse_turn(self.text).parts.items() if not isinstance(step, str)}
+        return prefix(steps) if len(steps) == len(STEPS) else ""
 
     def _decided(self, whole: bool) -> Iterator[StepDone | str]:
         """What the line means, once that is clear; `whole`: nothing follows on it."""
@@ -137,10 +125,7 @@ def same_words(one: str, other: str) -> bool:
 
 
 class CheckedReply:
-    """The `text` that the gate let through, or all of it without a gate; white space at its end is held back.
-
-    A reply that begins as one of the `earlier` ones did is `stale`, and nothing of it is let through a gate.
-    """
+    """The `text` that the gate let through, or all without one; what begins as an `earlier` reply did is `stale`."""
 
     def __init__(self, gate: SentenceGate | None, earlier: Sequence[str] = ()) -> None:
         self.gate = gate

@@ -7,7 +7,7 @@ small one. All but what is behind a server runs in this process.
 from functools import partial
 
 from compeer.chat.conversation import GuardedSupporter
-from compeer.chat.local import local_supporter
+from compeer.chat.local import LocalWriter
 from compeer.chat.upstream import StreamCall, UpstreamWriter
 from compeer.models.base import CallSettings
 from compeer.models.catalogue import PACKAGED_MODELS, best_supporter
@@ -43,7 +43,7 @@ def resolve_supporter(
         return GuardedSupporter(writer, guard, judge, language=language, capacity=2 * settings.concurrency)
     name = best_supporter() if name == DEFAULT else name
     _check_folder(name, "model", DEFAULT)
-    return local_supporter(name, guard, judge, waiting=waiting, use=use)
+    return LocalWriter(name, use=use).supporter(guard, judge, waiting)
 
 
 def larger_note(name: str) -> str | None:

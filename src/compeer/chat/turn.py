@@ -84,9 +84,8 @@ class TurnDone:
 Event = StepDone | ReplyPart | Retracted | JudgedCandidate | TurnDone
 
 
+@dataclass(eq=False)
 class Busy(Exception):
     """Too many conversations are waiting already; try again after `retry_after` seconds."""
 
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(f"too many conversations are waiting; try again in {retry_after:.0f} s")
-        self.retry_after = retry_after
+    retry_after: float

@@ -44,10 +44,7 @@ class Writer(Protocol):
         """Whether prompt and answer fit the model; True where that is not known."""
 
     def write(self, request: Request, sampling: Sampling) -> AsyncGenerator[Piece, None]:
-        """The output after the request's prefix, in pieces, and its ending; raises `NotWritten`.
-
-        `Restart` comes first where the prefix was not heeded.
-        """
+        """The output after the request's prefix (or, after `Restart`, all of it) and its ending; or `NotWritten`."""
 
     def close(self) -> None:
         """Ends its work."""

@@ -106,7 +106,8 @@ def import_(
         raise InputError(f"this project's task is {chosen.task}.", field="task", do="Choose another project name.")
     if words is not None:
         projects.set_guidelines(opened, chosen.id, words)
-    _print_counts(items.import_items(opened, chosen, path, kind, priority))
+    read = items.read_items(path, chosen.task, known=kind != "real")
+    _print_counts(items.add_items(opened, chosen, read, kind, priority))
 
 
 @annotate.command()
@@ -205,8 +206,7 @@ def serve(
     """Serve the workbench: pages to annotate in and to watch agreement, and an API that does all they do."""
     from compeer.annotate.api_models import WorkbenchSettings
     from compeer.annotate.app import workbench_app
-    from compeer.cli.serve import serve_app, served_address, served_hosts
-    from compeer.web.serving import bound_socket, checked_proxies, is_loopback
+    from compeer.web import serving
 
     if media is not None and not media.is_dir():
         raise InputError("there is no such folder.", file=media, field="media")
@@ -214,20 +214,20 @@ def serve(
     if public and (public.scheme not in ("http", "https") or not public.hostname or public.path not in ("", "/")):
         do = "Give a scheme and a name, as https://labels.example.org"
         raise InputError("this is no address that a workbench can have.", field="public-url", do=do)
-    proxies = checked_proxies(proxy or ())
+    proxies = serving.checked_proxies(proxy or ())
     opened = _open(store)
-    sock = bound_socket(host, port)
-    hosts = served_hosts(host, [public.hostname] if public and public.hostname else [])
+    sock = serving.bound_socket(host, port)
+    hosts = serving.served_hosts(host, [public.hostname] if public and public.hostname else [])
     settings = WorkbenchSettings(public_url=public_url, hosts=hosts, rate=rate or None, media=media)
-    address = public_url or served_address(host, sock)
+    address = public_url or serving.served_address(host, sock)
 
     notes = []
-    if not is_loopback(host) and not address.startswith("https:"):
+    if not serving.is_loopback(host) and not address.startswith("https:"):
         notes.append("Passwords travel unprotected: put a proxy with TLS in front, and give --public-url https://…")
     if public_url and not proxies:
         notes.append("Behind a proxy everybody is one client, also in counting wrong passwords: name it with --proxy.")
     lines = ["API    described in /openapi.json"]
-    serve_app(workbench_app(opened, settings), sock, f"{address}/", lines, notes, 10, proxies)
+    serving.serve_announced(workbench_app(opened, settings), sock, f"{address}/", lines, notes, 10, proxies)
 
 
 def _open(name: str) -> Store:

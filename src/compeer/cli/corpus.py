@@ -8,6 +8,8 @@ from rich.table import Table
 
 from compeer.cli.options import SKIP_BAD, argument, option
 from compeer.cli.printing import note, plain
+from compeer.corpora import BadDialogues, read_corpus, write_jsonlines
+from compeer.corpora.counting import count_corpus, table_rows
 
 corpus = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at corpora and convert them.")
 FORMAT = option("The corpus' format, where it is not recognised.")
@@ -22,9 +24,6 @@ def stats(
     merge: bool = MERGE,
 ) -> None:
     """Count what corpora hold: dialogues, utterances, and every kind of label; a column a corpus."""
-    from compeer.corpora import BadDialogues, read_corpus
-    from compeer.corpora.counting import count_corpus, table_rows
-
     columns, table = [], Table("", box=None)
     for path in paths:
         bad = BadDialogues()
@@ -47,8 +46,6 @@ def convert(
     media: str = option("The folder of the corpus' clips, put before their names.", ""),
 ) -> None:
     """Write a corpus as our JSON lines, whole or not at all."""
-    from compeer.corpora import BadDialogues, read_corpus, write_jsonlines
-
     bad = BadDialogues()
     dialogues = read_corpus(path, format, merge=merge, skip_bad=bad if skip_bad else None, media=media)
     count = write_jsonlines(dialogues, out)

@@ -13,9 +13,9 @@ import typer
 from rich.table import Table
 
 from compeer.cli.measure import decisions, safety
-from compeer.cli.options import JSON, SEED, argument, grouped, option
+from compeer.cli.options import GOES_ON, JSON, SEED, argument, grouped, option
 from compeer.cli.printing import note, plain, print_table, with_bounds, write_metrics
-from compeer.cli.training import check_out, read_settings
+from compeer.cli.training import read_settings
 from compeer.errors import InputError
 from compeer.models.resolve import ModelSettings
 from compeer.progress import console
@@ -186,7 +186,6 @@ def compare(
     """Compare two supporters on the same scenarios: differences and win rates by dimension, with paired intervals."""
     from compeer.evaluate.compare import compare_runs, read_run
 
-    check_out(out)
     found = compare_runs(read_run(first), read_run(second), seed)
     typer.echo(f"{found.protocol}, {found.pairs:,} pairs of conversations about {found.scenarios:,} scenarios")
     typer.echo(f"A: {found.first}\nB: {found.second}")
@@ -217,7 +216,6 @@ def diversity(
     from compeer.models.embedder import Embedder
     from compeer.ser.record import read_records
 
-    check_out(out)
     known = list(read_records(records)) if records else []
     read = [read_replies(name, speaker, known, language) for name in sets]
     note(f"  {sum(len(one) for one in read):,} replies are read and embedded")
@@ -263,5 +261,5 @@ def _print_diversity(language: str, found: Sequence[tuple[str, DiversityMetrics]
     typer.echo()
 
 
-evaluate.command()(decisions)
+evaluate.command(epilog=GOES_ON)(decisions)
 evaluate.command()(safety)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from compeer.cli.models import SupporterOptions, open_named
-from compeer.cli.options import JSON, LONGEST, SEED, SPLITS, TEMPERATURE, argument, grouped, option
+from compeer.cli.options import JSON, LONGEST, SEED, SPLITS, TEMPERATURE, argument, grouped, option, writable
 from compeer.cli.printing import note, note_written, print_table, with_bounds, write_metrics
-from compeer.cli.training import check_out
 from compeer.errors import InputError
 from compeer.models import Sampling, TextModel
 from compeer.models.resolve import folder_mark
@@ -43,10 +42,7 @@ def decisions(
     seed: int = SEED,
     out: Path | None = JSON,
 ) -> None:
-    """Measure decisions against the corpus: accuracy, macro-F1, strategies by stage; and perplexity of human responses.
-
-    Stopped anywhere, it goes on when called again.
-    """
+    """Measure decisions against the corpus: accuracy, macro-F1, strategies by stage; perplexity of human responses."""
     from compeer.corpora import corpus_path
     from compeer.evaluate.decisions import decision_report, held_out, measure_perplexity
     from compeer.evaluate.runner import sample
@@ -55,7 +51,6 @@ def decisions(
     from compeer.policy.prompt import refuse_direct
     from compeer.policy.selection import candidate_metrics, candidate_stage, read_candidates
 
-    check_out(out)
     dropped: Counter[str] = Counter()
     records = sample(held_out(turns, split, rounds, seed, dropped), limit, seed, "decisions")
     surprise = None
@@ -127,7 +122,7 @@ def safety(
     classifier: bool = option("The best reader, or rules and weighted phrases alone.", True),
     show: bool = option("Print the texts of mistakes too.", False, "--show"),
     out: Path | None = JSON,
-    page: Path | None = option("Write a page (HTML) with all shares and confused levels.", metavar="FILE"),
+    page: Path | None = option("An HTML page with all shares and confused levels.", metavar="FILE", callback=writable),
 ) -> None:
     """Measure the guard: danger found, false alarms, bad replies stopped, and what a supporter's seekers would see."""
     from compeer.evaluate.safety import HALVES, cases_path, read_cases
@@ -137,7 +132,6 @@ def safety(
     half = "tuning" if half == "kept" else half  # its name until thresholds were chosen on it
     if half not in (*HALVES, "both"):
         raise InputError(f"unknown half '{half}'.", field="half", do=f"Known: {', '.join(HALVES)}, both")
-    check_out(out, page)
     detector = Detector() if classifier else Detector(classifier=None)
     supporter = open_named(model, None, cache) if model else None
     paths = {cases.stem: cases} if cases else {one: cases_path(one) for one in HALVES if half in (one, "both")}

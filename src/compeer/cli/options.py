@@ -12,6 +12,8 @@ from typing import Any
 
 import typer
 
+from compeer.io import check_writable
+
 
 def option(what: str, default: Any = None, *flags: str, **more: Any) -> Any:
     """An option with its help; without a default it is None, with `...` it must be given."""
@@ -21,6 +23,11 @@ def option(what: str, default: Any = None, *flags: str, **more: Any) -> Any:
 def argument(what: str, default: Any = ..., **more: Any) -> Any:
     """An argument with its help; without a default it must be given."""
     return typer.Argument(default, help=what, **more)
+
+
+def writable(path: Path | None) -> Path | None:
+    """The callback of a file that is to be written: stops before any work where it could not be."""
+    return check_writable(path) if path else None
 
 
 def grouped(work: Callable[..., None]) -> Callable[..., None]:
@@ -44,6 +51,7 @@ def grouped(work: Callable[..., None]) -> Callable[..., None]:
 SPLITS = "Which records: reward, policy, test, or all."
 TEMPERATURE = "0 takes the most probable token."
 LONGEST = "Longest output, in tokens."
+GOES_ON = "Stopped anywhere, it goes on when called again."
 CACHE = Path("answers.sqlite")
 
 RECORDS = argument("A file of SER records.")
@@ -52,6 +60,6 @@ CHANGES = option("A setting, as steps=900; a wrong one lists them all.", None, "
 CALL = option("How servers are called: compeer ser calls.", None, "--call", metavar="KEY=VALUE")
 ANSWERS = option("Where answers from servers are kept.", CACHE)
 SKIP_BAD = option("Leave bad dialogues out and count them by reason.", False, "--skip-bad")
-JSON = option("Write all metrics as JSON.", None, "--json", metavar="FILE")
+JSON = option("Write all metrics as JSON.", None, "--json", metavar="FILE", callback=writable)
 HOST = option("The address to listen on; 0.0.0.0 lets others in.", "127.0.0.1")
 PROXY = option("A proxy's address or network, whose X-Forwarded-For is believed.")

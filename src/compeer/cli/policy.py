@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from compeer.cli.models import SupporterOptions, open_named
-from compeer.cli.options import CHANGES, LONGEST, RECORDS, SEED, SPLITS, TEMPERATURE, argument, grouped, option
+from compeer.cli.options import CHANGES, GOES_ON, LONGEST, RECORDS, SEED, SPLITS, TEMPERATURE, argument, grouped, option
 from compeer.cli.printing import note_written, print_metrics
 from compeer.cli.training import claim, read_settings, read_split
 from compeer.errors import InputError
@@ -46,7 +46,7 @@ class JudgeOptions(SupporterOptions):
         return open_judges(names, JudgeForm(), model=model, trained=self.trained, batch=self.batch)
 
 
-@policy.command()
+@policy.command(epilog=GOES_ON)
 def sft(
     records: Path = RECORDS,
     out: Path = OUT,
@@ -54,10 +54,7 @@ def sft(
     split: str = option(SPLITS, "policy"),
     seed: int = SEED,
 ) -> None:
-    """Fine-tune a supporter on reference turns, or on the best of scored outputs (--set candidates=FILE).
-
-    Stopped anywhere, it goes on when called again.
-    """
+    """Fine-tune a supporter on reference turns, or on the best of scored outputs (--set candidates=FILE)."""
     from compeer.policy.sft import SupporterSettings, train_supporter
 
     start = {"steps": 400, "learning_rate": 1e-4, "lora_rank": 0, "save_every": 100}
@@ -67,7 +64,7 @@ def sft(
     print_metrics(train_supporter(chosen, settings, out, seed), out / "model")
 
 
-@policy.command()
+@policy.command(epilog=GOES_ON)
 @grouped
 def grpo(
     asked: JudgeOptions,
@@ -79,7 +76,7 @@ def grpo(
     split: str = option(SPLITS, "policy"),
     seed: int = SEED,
 ) -> None:
-    """Train a supporter by a judge's rewards. Stopped anywhere, it goes on when called again."""
+    """Train a supporter by a judge's rewards."""
     from compeer.models.training import model_card
     from compeer.policy.grpo import GrpoSettings, train_grpo
 
@@ -92,7 +89,7 @@ def grpo(
     print_metrics(train_grpo(folder, opened, Embedder(), chosen, settings, out, seed), out / "model")
 
 
-@policy.command()
+@policy.command(epilog=GOES_ON)
 @grouped
 def generate(
     asked: JudgeOptions,
@@ -109,10 +106,7 @@ def generate(
     history: int | None = option("Utterances of the history that it is given; else as the model's card says.", min=1),
     seed: int = SEED,
 ) -> None:
-    """Let a supporter answer histories, once or several times each, and score what it wrote if a judge is given.
-
-    Stopped anywhere, it goes on when called again.
-    """
+    """Let a supporter answer histories, once or several times each, and score what it wrote if a judge is given."""
     from compeer.models.training import model_card
     from compeer.policy.control import read_control
     from compeer.policy.selection import candidate_stage

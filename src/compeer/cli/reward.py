@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from compeer.cli.models import open_named
-from compeer.cli.options import CACHE, CALL, CHANGES, RECORDS, SEED, SPLITS, argument, option
+from compeer.cli.options import CACHE, CALL, CHANGES, GOES_ON, RECORDS, SEED, SPLITS, argument, option, writable
 from compeer.cli.printing import note, note_written, plain, print_metrics, standard_input
-from compeer.cli.training import NEEDS, check_out, claim, labelled_indices, needs_of, read_settings, read_split
+from compeer.cli.training import NEEDS, claim, labelled_indices, needs_of, read_settings, read_split
 from compeer.dialogue import Utterance
 from compeer.errors import InputError
 from compeer.progress import progress
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 reward = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train, use and measure judges.")
 
 
-@reward.command()
+@reward.command(epilog=GOES_ON)
 def train(
     records: Path = RECORDS,
     out: Path = argument("The folder to train in; the judge ends up in its model/."),
@@ -38,10 +38,7 @@ def train(
     split: str = option(SPLITS, "reward"),
     seed: int = SEED,
 ) -> None:
-    """Train a judge on labelled records: UnifiReward, or kind=process (PRM), kind=outcome (ORM), blind=true.
-
-    Stopped anywhere, it goes on when called again.
-    """
+    """Train a judge on labelled records: UnifiReward, or kind=process (PRM), kind=outcome (ORM), blind=true."""
     from compeer.reward.train import RewardSettings, train_judge
 
     start: dict[str, Any] = {"steps": 400, "batch": 1, "learning_rate": 1e-4, "lora_rank": 0, "save_every": 100}
@@ -56,7 +53,7 @@ def train(
 def judge(
     records: Path | None = argument("A file of SER records; not with --said.", None),
     model: str = argument("'judge' (packaged), a trained judge's folder, or NAME@http://host:8000/v1.", "judge"),
-    out: Path | None = argument("The file of judgments to write.", None),
+    out: Path | None = argument("The file of judgments to write.", None, callback=writable),
     message: str | None = option("Judge one turn instead: what the seeker wrote.", None, "--said"),
     output: str | None = option("With --said: the output, four lines or what `compeer say --json` printed."),
     reference: str | None = option("With --said: a response to compare with; without one only steps are judged."),
@@ -98,7 +95,6 @@ def judge(
         do = 'Give RECORDS MODEL OUT, or --said "…" --output "…" for one turn.'
         raise InputError("there is nothing to judge.", do=do)
     else:
-        check_out(out)
         known = read_split(records, split)
         chosen = [known[index] for index in labelled_indices(known, NEEDS[form.kind], records)]
         with progress("Judging", len(chosen)) as advance:
@@ -114,14 +110,14 @@ def evaluate(
     records: Path = RECORDS,
     judgments: Path = argument("A file of judgments of these records."),
     split: str = option(SPLITS, "test"),
-    plot: Path | None = option("An SVG file to draw the reliability diagrams to."),
+    plot: Path | None = option("An SVG file to draw the reliability diagrams to.", callback=writable),
 ) -> None:
     """All metrics of one judge as JSON: by part, by kind of mistake, calibration, position bias, contradictions."""
+    from compeer.report.charts import reliability_svg
     from compeer.reward.contradiction import record_contradictions
     from compeer.reward.judgments import read_judgments
     from compeer.reward.metrics import calibration_metrics, judge_metrics, position_metrics
 
-    check_out(plot)
     known = read_split(records, split)
     every = read_judgments(judgments, known)
     indices = labelled_indices(known, needs_of([every]), records)
@@ -134,8 +130,6 @@ def evaluate(
     }
     typer.echo(json.dumps(found, indent=1, ensure_ascii=False, default=str))
     if plot:
-        from compeer.report.charts import reliability_svg
-
         if not found["calibration"]:
             raise InputError("nothing was scored, so there is nothing to draw.", file=judgments)
         plot.write_text(reliability_svg(found["calibration"]), encoding="utf-8")

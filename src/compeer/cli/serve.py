@@ -1,26 +1,14 @@
 """`compeer serve`: the chat page and the OpenAI-compatible API of one supporter, on a port of this machine."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from compeer.cli.options import HOST, PROXY, option
-from compeer.cli.printing import note, note_unknown_locale, plain
+from compeer.cli.printing import note_unknown_locale
 from compeer.cli.talk import MODEL
 from compeer.cli.training import read_settings
 from compeer.errors import InputError
-from compeer.progress import console
-
-if TYPE_CHECKING:
-    from socket import socket
-
-    from starlette.types import ASGIApp
-
-    from compeer.safety.guard import Guard
 
 KEY_VARIABLE = "COMPEER_API_KEY"
 _SHORTEST_KEY = 16
@@ -55,47 +43,33 @@ def serve(
     from compeer.chat.app import ServeSettings, create_app
     from compeer.chat.resolve import larger_note, resolve_judge, resolve_supporter
     from compeer.chat.upstream import StreamCall
-    from compeer.web.serving import bound_socket, checked_proxies, is_loopback
+    from compeer.safety.guard import Guard
+    from compeer.safety.hooks import LogLine, Webhook
+    from compeer.web import serving
 
     keys = read_keys(os.environ.get(KEY_VARIABLE, ""))
     calls = read_settings(StreamCall, {}, call)
-    proxies = checked_proxies(proxy or ())
-    sock = bound_socket(host, port)  # before the model is loaded: a port that is taken is an error at once
-    guard, finish = _guard(no_guard, locale, webhook, webhook_text, language)
+    proxies = serving.checked_proxies(proxy or ())
+    sock = serving.bound_socket(host, port)  # before the model is loaded: a port that is taken is an error at once
+    if no_guard and webhook:
+        do = "Leave out --no-guard or --webhook."
+        raise InputError("a webhook is told by the guard, which is off.", field="webhook", do=do)
+    hook = Webhook(webhook, include_text=webhook_text) if webhook else None
+    note_unknown_locale(None if no_guard else locale)
+    guard = None if no_guard else Guard(locale=locale, hooks=[LogLine(), *([hook] if hook else [])], spoken=language)
     known = None if judge == "none" else resolve_judge(judge, call=calls)
     supporter = resolve_supporter(
         model, guard, known, call=calls, multimodal=multimodal, language=language, waiting=waiting, use="serve"
     )
-    hosts = served_hosts(host, allowed_host or ())
+    hosts = serving.served_hosts(host, allowed_host or ())
     settings = ServeSettings(name=name, keys=keys, hosts=hosts, rate=rate or None, keep=keep)
+    finish = partial(hook.wait, _WEBHOOK_SECONDS) if hook else None
     app = create_app(supporter, judge=known, settings=settings, on_close=finish)
-    address = served_address(host, sock)
-    notes = _notes(guard is not None, bool(keys), not is_loopback(host), keep, supporter.language)
+    address = serving.served_address(host, sock)
+    notes = _notes(guard is not None, bool(keys), not serving.is_loopback(host), keep, supporter.language)
     lines = [f"Page   {address}/", f"API    {address}/v1   described in {address}/openapi.json"]
     notes += [larger] if (larger := larger_note(supporter.name)) else []
-    serve_app(app, sock, settings.name or supporter.name, lines, notes, grace, proxies)
-
-
-def serve_app(
-    app: ASGIApp, sock: socket, what: str, lines: Sequence[str], notes: Sequence[str], grace: float, proxies: Any
-) -> None:
-    """Serves until it is stopped; prints what, where, and what whoever starts it should know."""
-    from compeer.web.serving import serve
-
-    def started() -> None:
-        console.print(f"[bold green]Serving[/] {plain(what)}", highlight=False, soft_wrap=True)
-        for line in lines:
-            note(f"  {line}")
-        for text in notes:
-            console.print(f"  [yellow]•[/] {plain(text)}", highlight=False, soft_wrap=True)
-
-    serve(app, sock, grace=grace, on_start=started, proxies=proxies)
-    note("Stopped.")
-
-
-def served_address(host: str, sock: socket) -> str:
-    """Where a server that listens on this socket is reached."""
-    return f"http://{'[' + host + ']' if ':' in host else host}:{sock.getsockname()[1]}"
+    serving.serve_announced(app, sock, settings.name or supporter.name, lines, notes, grace, proxies)
 
 
 def read_keys(text: str) -> tuple[str, ...]:
@@ -106,32 +80,6 @@ def read_keys(text: str) -> tuple[str, ...]:
         do = "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
         raise InputError(what, field=KEY_VARIABLE, do=do)
     return keys
-
-
-def served_hosts(host: str, more: Sequence[str]) -> tuple[str, ...]:
-    """The names that the server goes by: on loopback this machine's only, so that no other page can borrow one."""
-    from compeer.web.serving import is_loopback
-
-    own = ("localhost", "127.0.0.1", "::1", host) if is_loopback(host) else ()
-    return (*own, *more)
-
-
-def _guard(
-    off: bool, locale: str | None, webhook: str | None, with_text: bool, language: str
-) -> tuple[Guard | None, Callable[[], object] | None]:
-    """The guard, and what its hooks need to be done at the end."""
-    from compeer.safety.guard import Guard
-    from compeer.safety.hooks import LogLine, Webhook
-
-    if off:
-        if webhook:
-            do = "Leave out --no-guard or --webhook."
-            raise InputError("a webhook is told by the guard, which is off.", field="webhook", do=do)
-        return None, None
-    note_unknown_locale(locale)
-    hook = Webhook(webhook, include_text=with_text) if webhook else None
-    guard = Guard(locale=locale, hooks=[LogLine(), *([hook] if hook else [])], spoken=language)
-    return guard, partial(hook.wait, _WEBHOOK_SECONDS) if hook else None
 
 
 def _notes(guarded: bool, keyed: bool, outside: bool, keep: Path | None, language: str) -> list[str]:

@@ -148,9 +148,8 @@ def answered(supporter: GuardedSupporter, request: TurnRequest, hear: Callable[[
     async def follow() -> TurnDone:
         async for event in supporter.converse(request):
             hear(event)
-            if isinstance(event, TurnDone):
-                return event
-        raise RuntimeError("a turn ended without TurnDone")
+        assert isinstance(event, TurnDone), "a turn ends with TurnDone"
+        return event
 
     return asyncio.run(follow())
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from compeer.cli.printing import note
 from compeer.errors import InputError, from_validation
-from compeer.io import check_writable, file_hash, read_setting, write_json
+from compeer.io import file_hash, read_setting, write_json
 from compeer.progress import first_process
 
 if TYPE_CHECKING:
@@ -97,10 +97,3 @@ def claim(out: Path, records: Path, split: str, settings: BaseModel, seed: int, 
     if not begun and first_process():
         out.mkdir(parents=True, exist_ok=True)
         write_json(path, state)
-
-
-def check_out(*paths: Path | None) -> None:
-    """Stops before any work where a file could not be written."""
-    for path in paths:
-        if path:
-            check_writable(path)

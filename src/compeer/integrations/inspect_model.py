@@ -9,20 +9,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from inspect_ai.model import (
-    ChatMessageAssistant,
-    ChatMessageSystem,
-    ChatMessageUser,
-    GenerateConfig,
-    Model,
-    get_model,
-    model_roles,
-)
+from inspect_ai import model as ai
 
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 
-_KINDS = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
+_KINDS = {"system": ai.ChatMessageSystem, "user": ai.ChatMessageUser, "assistant": ai.ChatMessageAssistant}
 _AT_ONCE = 64  # Inspect limits the connections to a provider itself (`--max-connections`)
+# Our own: providers look up addresses in the event loop's, and would wait for ever if the samples held them all.
 _THREADS = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="compeer")
 Result = TypeVar("Result")
 
@@ -32,7 +25,7 @@ class InspectModel:
 
     batch_size, at_once = 1, _AT_ONCE
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ai.Model) -> None:
         self._model = model
         self.name = str(model.name)  # without its provider, as an endpoint has it: seeds of judges depend on it
 
@@ -40,7 +33,7 @@ class InspectModel:
         return [await self._answer(request, sampling) for request in requests]
 
     async def _answer(self, request: Request, sampling: Sampling) -> Generation | Failure:
-        config = GenerateConfig(
+        config = ai.GenerateConfig(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
@@ -49,7 +42,7 @@ class InspectModel:
         )
         messages = [_KINDS[one["role"]](content=str(one["content"])) for one in request.messages]  # text alone
         if request.prefix:
-            messages.append(ChatMessageAssistant(content=request.prefix))
+            messages.append(ai.ChatMessageAssistant(content=request.prefix))
         output = await self._model.generate(messages, config=config)
         if output.error:
             return Failure("server", output.error)
@@ -66,12 +59,12 @@ class InspectModel:
 
 def in_role(role: str | None = None) -> InspectModel:
     """The model of a role, or the one under evaluation where no role is named or nobody plays it."""
-    return InspectModel(get_model(role=role))
+    return InspectModel(ai.get_model(role=role))
 
 
 def graders() -> list[InspectModel]:
     """All models of the role `grader`, which may be a list, or the one under evaluation."""
-    found = model_roles().get("grader") or get_model()
+    found = ai.model_roles().get("grader") or ai.get_model()
     return [InspectModel(one) for one in (found if isinstance(found, list) else [found])]
 
 
@@ -88,9 +81,5 @@ class FromThread:
 
 
 async def in_thread(work: Callable[[TextModel], Result], model: TextModel) -> Result:
-    """What a function that is not async makes of a model, without blocking the other samples.
-
-    The threads are our own: providers look up addresses in those of the event loop, and would wait for ever if the
-    samples held them all.
-    """
+    """What a function that is not async makes of a model, without blocking the other samples."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work, FromThread(model))

@@ -43,7 +43,13 @@ def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, P
         "counts": counts,
         "splits": {split: total for split in SPLITS if (total := counts.in_split(split))},
         "most_rows": MOST_ROWS,
-        **_labelled(counts, read_json(folder / "agreement.json")),
+        "preference_names": {better: WORDS["preferences"][better] for better in PREFERENCES},
+        "kind_charts": [
+            bar_chart(f"kinds-{step}", f"{LABELS[step]}: False verdicts by kind", _bars(found))
+            for step in STEPS
+            if (found := counts.kinds_of(step, *SOURCES))
+        ],
+        "agreement": as_dict(find(read_json(folder / "agreement.json"), "questions")),
         **_measured(counts),
         **_checked(folder),
         **_made(folder),
@@ -52,32 +58,6 @@ def write_card(folder: Path, examples: int = 12, seed: int = 0) -> tuple[Path, P
     }
     markdown = write_page(folder / "card.md", "card.jinja", markdown=True, **content)
     return markdown, write_page(folder / "card.html", "card.jinja", **content)
-
-
-def _labelled(counts: RecordCounts, agreement: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Kinds of False verdicts; the four classes of preference; how far annotators agree."""
-    totals = {source: sum(counts.preferences[source, value] for value in PREFERENCES) for source in SOURCES}
-    sources = [source for source in SOURCES if totals[source]]
-    preferences = []
-    for better in PREFERENCES if sources else ():
-        given = [(counts.preferences[source, better], totals[source]) for source in sources]
-        cells = [f"{count(number)} ({percent(number / total)})" for number, total in given]
-        preferences.append([WORDS["preferences"][better], *cells])
-    agreed = []
-    for name, found in as_dict(find(agreement, "questions")).items():
-        low, value, high = (decimal(found["alpha"][key], 3) for key in ("low", "value", "high"))
-        cells = [count(found["items"]), percent(found["percent"]), value, f"{low} to {high}"]
-        agreed.append([name, *(cell.replace(DASH, NONE) for cell in cells), count(found["without_consensus"])])
-    head = ["question", "items", "equal", "Krippendorff's α", "95 % interval", "without consensus"]
-    return {
-        "preferences": Table("Which response is better, by who says so.", ["class", *sources], preferences),
-        "kind_charts": [
-            bar_chart(f"kinds-{step}", f"{LABELS[step]}: False verdicts by kind", _bars(found))
-            for step in STEPS
-            if (found := counts.kinds_of(step, *SOURCES))
-        ],
-        "agreement": Table("Of first labels.", head, agreed),
-    }
 
 
 def _bars(times: Mapping[str, int]) -> Bars:

@@ -60,6 +60,9 @@ class RecordCounts:
             found[kind] += times if part == step and source in sources else 0
         return dict(sorted((+found).items(), key=lambda item: (-item[1], item[0])))
 
+    def preferred_by(self, source: str) -> int:
+        return sum(times for (by, _), times in self.preferences.items() if by == source)
+
     def strategies_of(self, stage: str) -> Counter[str]:
         return Counter({strategy: times for (at, strategy), times in self.strategies.items() if at == stage})
 

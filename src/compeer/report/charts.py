@@ -23,6 +23,7 @@ COLOURS = 5
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 4", "1 4")
 Words = Callable[[float | None], str]
 Dots = Sequence[tuple[str, Estimate]]  # rows by name, of which everything else may be unknown
+Mark = tuple[str, float | None] | None  # a named value to compare with
 Bars = Mapping[str, Sequence[float | None]]  # by row: a value for each series, each of which may be unknown
 
 
@@ -125,15 +126,9 @@ def _step_ticks(low: float, high: float) -> list[float]:
 
 
 def dot_chart(
-    key: str,
-    title: str,
-    dots: Dots,
-    ticks: Sequence[float],
-    mark: tuple[str, float | None] | None = None,
-    words: Words = decimal,
-    left: int = 92,
+    key: str, title: str, dots: Dots, ticks: Sequence[float], mark: Mark = None, words: Words = decimal, left: int = 92
 ) -> Markup:
-    """Dots with intervals; `mark` is a named line to compare with, `left` the room for the rows' names."""
+    """Dots with intervals; `mark` becomes a line, `left` the room for the rows' names."""
     axis = Axis(ticks[0], ticks[-1], left, WIDTH - 30)
     summary = []
     for name, dot in dots:
@@ -209,7 +204,7 @@ def _curve(curve: Curve, x_axis: Axis, y_axis: Axis) -> dict[str, Any]:
 
 
 def reliability_svg(calibration: Mapping[str, Mapping[str, Any]]) -> str:
-    """Reliability diagrams of the parts that were judged, an SVG file, given what `calibration_figures` found.
+    """Reliability diagrams of the parts that were judged, an SVG file, given what `calibration_metrics` found.
 
     A dot is a bin of equal width: across the mean probability, up the share that came true; bars underneath count its
     verdicts. On the diagonal the judge means what it says; below it, it is too sure of True.

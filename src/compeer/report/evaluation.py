@@ -52,7 +52,7 @@ def write_evaluation(folder: Path) -> Path:
         "main": metrics.get("emotion" if is_sage else "average"),
         "broken": sum(number(times) or 0 for times in as_dict(find(written, "failures", "infrastructure")).values()),
         **{"charts": _charts(is_sage, metrics, transcripts), "coverage": _coverage_table(transcripts)},
-        **{"folded": _folded(written), "dimensions": DIMENSIONS, "highest": HIGHEST},
+        **{"dimensions": DIMENSIONS, "highest": HIGHEST},
         **{"mean": mean, "of": _of, "estimate": partial(as_estimate, key="score")},
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -73,15 +73,6 @@ def _read_metrics(path: Path) -> dict[str, Any]:
 def _model(name: Any) -> str:
     """A model's name; of a path only the last part."""
     return str(without_folder(name)).removeprefix("…/") if name else DASH
-
-
-def _folded(written: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Settings, hashes and versions as text; paths and addresses of the machine are left out."""
-    return [
-        (key.capitalize(), json.dumps(without_folder(found, "url"), indent=2, ensure_ascii=False))
-        for key in ("settings", "hashes", "versions")
-        if (found := as_dict(written.get(key)))
-    ]
 
 
 def _of(part: float | None, whole: float | None) -> str:

@@ -33,11 +33,8 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """For each column whether it holds numbers, which stand on the right; words stand on the left."""
-
-        def is_number(cell: str) -> bool:
-            return cell == DASH or any(character.isdigit() for character in cell[:2])
-
-        return [all(map(is_number, cells)) for cells in zip(*self.rows, strict=True)]
+        columns = zip(*self.rows, strict=True)
+        return [all(cell == DASH or any(map(str.isdigit, cell[:2])) for cell in cells) for cells in columns]
 
 
 @cache
@@ -54,6 +51,7 @@ def environment(markdown: bool = False) -> Environment:
     found.filters |= {name: word for name, word in vars(wording).items() if callable(word)}
     found.filters["headings"] = lambda body: re.findall(r'<section id="([^"]+)">\s*<h2>(.*?)</h2>', body)
     found.filters["json"] = lambda value: Markup(json.dumps(value))
+    found.filters["pretty"] = lambda value, indent: json.dumps(value, indent=indent, ensure_ascii=False)
     found.globals |= {name: getattr(wording, name) for name in ("interval", "estimated", "estimated_share")}
     found.globals |= {"Table": Table, "find": find, "number": number, "as_dict": as_dict}
     found.globals["kit"] = "markdown.jinja" if markdown else "html.jinja"

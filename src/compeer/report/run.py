@@ -20,7 +20,7 @@ from compeer.reasoning import LABELS, PARTS, STEPS, parse_turn
 from compeer.report.charts import MANY_POINTS, Dots, Series, dot_chart, line_chart
 from compeer.report.page import Table, as_dict, as_estimate, as_list, find, number, objects, read_rows, write_page
 from compeer.report.wording import DASH, WORDS, count, decimal, percent, signed, supporter_name, toml, without_folder
-from compeer.statistics import Estimate, wilson
+from compeer.statistics import Estimate
 
 STAGES = ("1-ser", "2-judge", "3-sft", "4-grpo", "5-evaluate")
 TRAINED = ("2-judge", "3-sft", "4-grpo")
@@ -102,17 +102,14 @@ class RunMetrics:
         return {LABELS[step]: self._balanced(step) for step in STEPS}
 
     def _balanced(self, step: str) -> Estimate:
-        """Balanced accuracy with an approximate interval, from the recalls and the number of labels.
-
-        Two successes and two failures are added to each class, so that few labels do not look like certainty.
-        """
+        """Balanced accuracy with an approximate interval, from the recalls and the number of labels."""
         balanced, recall_false = self.judge(step, "balanced_accuracy"), self.judge(step, "recall_false")
         share, scored = self.judge(step, "false_share"), self.judge("scored")
         if balanced is None or recall_false is None or share is None or not scored or not 0 < share < 1:
             return Estimate(value=balanced)
         variance = 0.0
         for recall, labels in ((recall_false, share * scored), (2 * balanced - recall_false, (1 - share) * scored)):
-            smoothed = (recall * labels + 2) / (labels + 4)
+            smoothed = (recall * labels + 2) / (labels + 4)  # two of each more: few labels are no certainty
             variance += max(0.0, smoothed * (1 - smoothed)) / (labels + 4)
         half = 1.96 * math.sqrt(variance) / 2
         return Estimate(value=balanced, low=max(0.0, balanced - half), high=min(1.0, balanced + half))
@@ -153,8 +150,7 @@ def share_estimate(share: float | None, items: float | None) -> Estimate:
     """A share with Wilson's interval, which stays honest at 0 and 1, where a bootstrap has nothing to redraw."""
     if share is None or not 0 <= share <= 1 or not items or items < 0:
         return Estimate(value=share)
-    low, high = wilson(round(share * items), round(items))
-    return Estimate(value=share, low=low, high=high, n=round(items))
+    return Estimate.of_share(round(share * items), round(items)).model_copy(update={"value": share})
 
 
 def paired(before: dict[str, float], after: dict[str, float]) -> Estimate | None:

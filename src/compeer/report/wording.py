@@ -6,7 +6,6 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from compeer.io import table
-from compeer.reasoning import LABELS
 from compeer.statistics import Estimate
 
 DASH = "–"
@@ -82,10 +81,6 @@ def supporter_name(name: str) -> str:
     return str(WORDS["supporters"].get(name, name))
 
 
-def part_name(name: str) -> str:
-    return {str(part): label for part, label in LABELS.items()}.get(name, name.capitalize())
-
-
 def language_name(code: str) -> str:
     return str(WORDS["languages"].get(code, code))
 
@@ -106,9 +101,7 @@ def toml(values: dict[str, Any], table: str = "") -> str:
     """Settings as TOML, to be saved and run again; what is None is left out, as a recipe leaves it out."""
     plain = {key: value for key, value in values.items() if not isinstance(value, dict) and value is not None}
     # JSON writes strings, numbers and lists as TOML does, but for one sign.
-    lines = [
-        f"{key} = {json.dumps(value, ensure_ascii=False)}".replace("\x7f", "\\u007f") for key, value in plain.items()
-    ]
+    lines = [f"{key} = {json.dumps(one, ensure_ascii=False)}".replace("\x7f", "\\u007f") for key, one in plain.items()]
     for key, value in values.items():
         if isinstance(value, dict):
             name = f"{table}.{key}" if table else key

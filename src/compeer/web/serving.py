@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import uvicorn
+from rich.markup import escape
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from compeer.errors import InputError
+from compeer.progress import console
 from compeer.web.errors import TABLE
 
 HEAD_SECONDS = 10.0  # so long may a connection take to say what it wants, when it is new and after each answer
@@ -68,6 +70,22 @@ def serve(
     """Serves on a bound socket; open answers get `grace` seconds to finish when it is to stop."""
     more_files()
     asyncio.run(server_for(app, grace, on_start, proxies).serve([sock]))
+
+
+def serve_announced(
+    app: ASGIApp, sock: socket.socket, what: str, lines: Sequence[str], notes: Sequence[str], grace: float, proxies: Any
+) -> None:
+    """Serves until it is stopped; prints what, where, and what whoever starts it should know."""
+
+    def started() -> None:
+        console.print(f"[bold green]Serving[/] {escape(what)}", highlight=False, soft_wrap=True)
+        for line in lines:
+            console.print(escape(f"  {line}"), highlight=False, soft_wrap=True)
+        for text in notes:
+            console.print(f"  [yellow]•[/] {escape(text)}", highlight=False, soft_wrap=True)
+
+    serve(app, sock, grace=grace, on_start=started, proxies=proxies)
+    console.print("Stopped.", highlight=False)
 
 
 def server_for(app: ASGIApp, grace: float, on_start: OnStart = None, proxies: Sequence[str] = ()) -> uvicorn.Server:
@@ -142,6 +160,17 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def served_address(host: str, sock: socket.socket) -> str:
+    """Where a server that listens on this socket is reached."""
+    return f"http://{'[' + host + ']' if ':' in host else host}:{sock.getsockname()[1]}"
+
+
+def served_hosts(host: str, more: Sequence[str]) -> tuple[str, ...]:
+    """The names that the server goes by: on loopback this machine's only, so that no other page can borrow one."""
+    own = ("localhost", "127.0.0.1", "::1", host) if is_loopback(host) else ()
+    return (*own, *more)
 
 
 def most_connections() -> int:
