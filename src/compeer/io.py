@@ -196,6 +196,11 @@ def table(path: str) -> dict[str, Any]:
     return tomllib.loads(files("compeer").joinpath(f"{path}.toml").read_text(encoding="utf-8"))
 
 
+def readable(text: str) -> str:
+    """Text with half characters replaced, which JSON can spell and UTF-8 cannot hold."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def file_hash(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:

@@ -29,14 +29,14 @@ from compeer.chat.metrics import Metrics
 from compeer.chat.schemas import ChatAnswer, ChatRequest, JudgeAnswer, JudgeRequest, ResponseVerdict, StepVerdict
 from compeer.chat.turn import SAMPLING, Busy, Event, TurnDone, TurnRequest
 from compeer.errors import InputError
-from compeer.io import json_line
+from compeer.io import json_line, readable
 from compeer.models.base import Sampling
 from compeer.policy.control import Control
 from compeer.reasoning import STEPS, parse_turn, render_turn
 from compeer.reward.conversation import Case
 from compeer.reward.score import Judge, Judgment, Score, Unscored, score
 from compeer.safety.guard import GuardState
-from compeer.web.errors import Refusal, from_input_error, readable, refusal
+from compeer.web.errors import Refusal, from_input_error, refusal
 
 _log = logging.getLogger("compeer.web")
 _FIRST_WAIT = 15.0  # seconds in which a busy supporter says so, under load too; then a stream begins, whatever comes

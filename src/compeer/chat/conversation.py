@@ -37,7 +37,10 @@ Events = AsyncGenerator[Event, None]
 
 
 class GuardedSupporter:
-    """Takes the supporter's part with any writer, which reads `history` utterances; `capacity` outputs at a time."""
+    """Takes the supporter's part with any writer, which reads `history` utterances; `capacity` outputs at a time.
+
+    `multimodal` says whether it reads pictures, `judges` whether it has a judge, so that `best_of` can be above one.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,6 @@ class GuardedSupporter:
     ) -> None:
         self.writer, self._guard, self._judge = writer, guard, judge
         self.name, self.multimodal, self.language = writer.name, writer.multimodal, language
-        # whether it has a guard, and a judge, so that `best_of` can be above one
         self.guarded, self.judges, self.close = guard is not None, judge is not None, writer.close
         self._history, self._task, self._capacity = history, task, capacity
         self._open = 0

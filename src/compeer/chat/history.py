@@ -21,9 +21,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from compeer.chat.schemas import LONGEST_HISTORY, LONGEST_STATE, MOST_MESSAGES, ChatMessage, ChatRequest, TextPart
 from compeer.dialogue import Media, Speaker, Utterance
-from compeer.io import table
+from compeer.io import readable, table
 from compeer.safety.guard import GuardState
-from compeer.web.errors import Refusal, readable
+from compeer.web.errors import Refusal
 
 MOST_IMAGES = 4  # of more the newest are read
 LARGEST_IMAGE = 2**22  # bytes of one image

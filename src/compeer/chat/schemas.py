@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from compeer.dialogue import Emotion, Stage, Strategy
+from compeer.io import readable
 from compeer.policy.control import Persona
 from compeer.reasoning import MAX_RESPONSE, Part, SupportTurn
 from compeer.safety.risk import Level
-from compeer.web.errors import readable
 
 MOST_MESSAGES = 500
 LONGEST_HISTORY = 200_000  # characters of all messages; where there are more, or more messages, the oldest is dropped

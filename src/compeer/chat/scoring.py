@@ -19,10 +19,11 @@ from compeer.chat.api import Judging
 from compeer.chat.history import SPEAKERS
 from compeer.chat.schemas import LONGEST_HISTORY, Output, Reference, Usage
 from compeer.dialogue import Speaker, Utterance
+from compeer.io import readable
 from compeer.reasoning import parse_turn
 from compeer.reward.conversation import Case
 from compeer.reward.score import Score
-from compeer.web.errors import Refusal, readable
+from compeer.web.errors import Refusal
 
 MOST_PAIRS = 256
 _SPOKEN = re.compile(r"^(seeker|supporter|user|assistant)[ \t]*[:：][ \t]*", re.IGNORECASE | re.MULTILINE)

@@ -18,12 +18,12 @@ from typing import Any
 from pydantic import Field
 
 from compeer.chat.writing import Ending, NotWritten, Piece, Restart
+from compeer.io import readable
 from compeer.models.base import CallSettings, Message, Request, Sampling
 from compeer.models.client import CallError, Endpoint, seconds_until, used_tokens
 from compeer.policy.repeats import RepetitionFilter
 from compeer.reasoning import STEPS, label_of, may_become_label
 from compeer.ser.asking import data_url
-from compeer.web.errors import readable
 
 _LONGEST_PAUSE = 5.0  # seconds at most before another try: somebody is waiting
 _CHARACTERS_A_TOKEN = 16  # a server that writes more of them, on average, does not heed how many were asked for

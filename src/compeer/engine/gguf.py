@@ -8,6 +8,8 @@ tokenizer makes tokens; adapters of `peft`, scaled, under llama.cpp's names; and
 packaged SmolLM2's, with which llama.cpp reads prompts slowly. A block of Q4_1 is `scale * q + least`, one of Q4_0
 `scale * (q - 8)`: the same weights are a Q4_0 file and a narrow pair of matrices, the sums of 32 inputs each and one
 number for each such block, which travel with the adapters. No weight changes.
+
+Known are the architectures `qwen2` and `llama`. Llama's queries and keys stand in another order in these files.
 """
 
 from __future__ import annotations

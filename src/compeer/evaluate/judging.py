@@ -76,9 +76,11 @@ class ScoreRow(Frozen):
     judge: str
     dimension: Dimension
     score: int | None = Field(default=None, ge=0, le=HIGHEST)
-    # unreadable: what the judge wrote; refused: the question cannot be answered as it is, being too long, say; failed:
-    # the judge could not be reached; nothing said: there is no supporter's message
-    unscored: Unscored | None = None
+    unscored: Unscored | None = Field(
+        default=None,
+        description="unreadable: what the judge wrote; refused: the question cannot be answered as it is, being too "
+        "long, say; failed: the judge could not be reached; nothing said: there is no supporter's message",
+    )
     reason: str | None = Field(default=None, description="more on why it is unscored")
     answer: str | None = Field(default=None, description="the judge's answer as it was")
     tries: int = Field(default=0, ge=0, description="how often the judge answered")

@@ -193,7 +193,11 @@ def sample(items: Sequence[Item], count: int | None, seed: int, purpose: str = "
 async def run_evaluation(
     evaluation: Evaluation, folder: Path, models: Mapping[str, TextModel], prices: Prices | None = None
 ) -> dict[str, Any]:
-    """Does what is not done yet in the folder, by models under their given names; the metrics, as in `figures.json`."""
+    """Does what is not done yet in the folder, and returns the metrics, which `figures.json` then holds.
+
+    Another process that is at work in the folder is an error: two would write into one another's files.
+    `models` are the players' models by the names that a person gave them; `prices` put a sum of money to the cost.
+    """
     start = time.monotonic()
     manifest = evaluation.manifest()
     check_folder(folder, manifest)  # before anything is made

@@ -134,7 +134,11 @@ def shares_of(records: Sequence[SerRecord]) -> dict[str, dict[str, float]]:
 
 
 class PlanSource:
-    """Whether a response does what its step 3 says, by its words: log(8p) / log 8 of its probability, at least −1."""
+    """Whether a response does what its own step 3 says, by its words: from −1 over 0, undecided, to 1.
+
+    The score is log(8p) / log 8, no less than −1, of the probability p that the response carries out the strategy, all
+    eight being equally common; −1 without a plan or a response. A judge may accept plan and response each for itself.
+    """
 
     def __init__(self, classifier: StrategyClassifier, name: str = "plan") -> None:
         self._classifier, self.name = classifier, name

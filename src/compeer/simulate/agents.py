@@ -159,8 +159,12 @@ def mark_of(value: Any) -> str | None:
 
 
 def split_thinking(text: str) -> tuple[str | None, str]:
-    """What a reasoning model thought (None if nothing is marked so) and what it says after the last end of thinking."""
-    thought = _THINKING.match(text)  # without an end it is all there is: no thought may be taken for words
+    """What a reasoning model thought (None if nothing is marked so) and what it says after that.
+
+    Where the thinking has no end nothing is said. Where it has several, all but what follows the last is thinking: no
+    thought may be taken for words to the other side.
+    """
+    thought = _THINKING.match(text)
     if thought is None:
         return None, text.strip()
     return _MARKS.sub("", thought[0]).strip() or None, text[thought.end() :].strip()

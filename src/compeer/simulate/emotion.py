@@ -65,7 +65,11 @@ PRESETS = {"sage": SAGE, "sage-released": SAGE_RELEASED, "sage-paper": EmotionRu
 
 
 def update(emotion: float, change: float, rules: EmotionRules = SAGE) -> tuple[float, Outcome | None]:
-    """The emotion after a change, held to the rules, and the outcome if any: `update(95, 7)` is `(100, "success")`."""
+    """The emotion after a change, and whether the dialogue ends there: `update(95, 7)` gives `(100, "success")`.
+
+    The change is held to the rules' largest one and the emotion to 0 … 100. A number that is none (NaN, infinity) or
+    an emotion outside the scale is a mistake of the caller and raises `ValueError`: it must not become a score.
+    """
     if not math.isfinite(change):
         raise ValueError(f"a change of emotion must be a finite number, not {change}")
     if not LOWEST <= emotion <= HIGHEST:

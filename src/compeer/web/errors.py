@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from compeer.errors import InputError
-from compeer.io import table
+from compeer.io import readable, table
 
 TABLE = table("web/answers")
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -102,8 +102,3 @@ async def answer_http(_: Request, error: Exception) -> JSONResponse:
     answer = Refusal(error.status_code, whats.get(error.status_code, "The request cannot be read.")).response()
     answer.headers.update(error.headers or {})
     return answer
-
-
-def readable(text: str) -> str:
-    """Text with half characters replaced, which JSON can spell and UTF-8 cannot hold."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
