@@ -219,7 +219,7 @@ def test_probes_stand_beside_their_limits(tmp_path: Path) -> None:
 
 
 def test_what_the_check_found_is_displayed(tmp_path: Path) -> None:
-    findings = [{"name": "a dialogue in two splits", "says": "3", "passed": False}, {"name": "near-duplicates"}]
+    findings = [{"name": "a dialogue in two splits", "message": "3", "passed": False}, {"name": "near-duplicates"}]
     (tmp_path / "check.json").write_text(json.dumps({"findings": findings}), encoding="utf-8")
     markdown, _ = made(tmp_path, record())
     assert rows(markdown, "Findings.") == [["a dialogue in two splits", "3", "no"], ["near-duplicates", "–", "–"]]

@@ -97,10 +97,10 @@ def test_a_good_file_passes(tmp_path: Path) -> None:
     findings = checked(values, tmp_path, splits_of(values))
     assert failed(findings) == set()
     assert {"as split", "groups", "histories", "openings", "replies", "wordings", "sources"} < set(findings)
-    assert findings["matched, test"].figures["matched"] == 1
-    assert findings["matched, test"].figures["false share"] == pytest.approx(1 / 6)
-    assert findings["preferences, test"].figures == pytest.approx(dict.fromkeys(PREFERENCES, 0.25), abs=0.02)
-    assert findings["lengths, test"].figures["longer is better"] == pytest.approx(0.5, abs=0.15)
+    assert findings["matched, test"].metrics["matched"] == 1
+    assert findings["matched, test"].metrics["false share"] == pytest.approx(1 / 6)
+    assert findings["preferences, test"].metrics == pytest.approx(dict.fromkeys(PREFERENCES, 0.25), abs=0.02)
+    assert findings["lengths, test"].metrics["longer is better"] == pytest.approx(0.5, abs=0.15)
 
 
 def of(values: Values, split: Split, number: int, kind: str = "true") -> dict[str, Any]:
@@ -211,7 +211,7 @@ def test_mistakes_that_can_be_true_nowhere_are_counted_apart(tmp_path: Path) -> 
         value["labels"][STEPS[number // 2 % 3]]["kind"] = "swapped fact"
     finding = checked(values, tmp_path)["matched, test"]
     assert finding.passed
-    assert finding.figures["can only be false"] == pytest.approx(12 / 60)
+    assert finding.metrics["can only be false"] == pytest.approx(12 / 60)
 
 
 def test_labels_of_people_and_records_without_labels_need_not_be_matched(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def _checked(records: Path, splits: Path | None, out: Path | None, seed: int) ->
     found = check_records(records, splits, seed)
     table = Table(show_header=False, box=None)
     for finding in found.findings:
-        table.add_row(_MARKS[finding.passed], plain(finding.name), plain(finding.says))
+        table.add_row(_MARKS[finding.passed], plain(finding.name), plain(finding.message))
         if finding.at_fault and finding.passed is False:
             table.add_row("", "", plain("at fault: " + ", ".join(finding.at_fault)))
     console.print(table)

@@ -116,7 +116,7 @@ def _checked(folder: Path) -> dict[str, Any]:
     head = ["what is guessed", "from", "balanced accuracy", "chance", "limit", "labels", "within the limit"]
     return {
         "guessed": sorted({str(probe.get("label")) for probe in probes if probe.get("passed") is False}),
-        "findings": [[str(one.get("name", DASH)), str(one.get("says", DASH)), _passed(one)] for one in findings],
+        "findings": [[str(one.get("name", DASH)), str(one.get("message", DASH)), _passed(one)] for one in findings],
         "failed": [str(finding.get("name")) for finding in findings if finding.get("passed") is False],
         "probe_charts": [_probe_chart(index, label, probes) for index, label in enumerate(labels)],
         "best_probes": Table("The probe that guesses best, with its 95 % interval. Lower is better.", head, best),

@@ -177,7 +177,7 @@ def count_failure(failure: Failure, counts: dict[str, Counter[str]]) -> None:
     counts["dropped" if failure.kind == "refused" else "failed"][failure.kind] += 1
 
 
-def refuse_embedded(model: TextModel, what: str) -> None:
+def refuse_packaged(model: TextModel, what: str) -> None:
     """Stops a stage whose answers from the embedded model would be worse than none."""
     name = model.name.lower()
     if name == "embedded" or SMOLLM2.title.lower() in name:

@@ -44,8 +44,8 @@ class CheckFinding(Frozen):
 
     name: str
     passed: bool | None
-    says: str
-    figures: dict[str, float] = Field(default_factory=dict)
+    message: str
+    metrics: dict[str, float] = Field(default_factory=dict)
     at_fault: tuple[str, ...] = Field(default=(), description="ids, at most ten; never text")
 
 
@@ -179,9 +179,9 @@ def shared_texts(texts: Iterable[tuple[str, Split]]) -> frozenset[int]:
 # --- nothing leaks ----------------------------------------------------------------------------------------------------
 
 
-def _none(name: str, count: int, says: str, at_fault: Iterable[str]) -> CheckFinding:
+def _none(name: str, count: int, message: str, at_fault: Iterable[str]) -> CheckFinding:
     """The finding that there should be none of something."""
-    return CheckFinding(name=name, passed=not count, says=f"{count} {says}", at_fault=tuple(at_fault))
+    return CheckFinding(name=name, passed=not count, message=f"{count} {message}", at_fault=tuple(at_fault))
 
 
 def _named(columns: Columns, rows: Iterable[int]) -> tuple[str, ...]:
@@ -192,23 +192,23 @@ def _named(columns: Columns, rows: Iterable[int]) -> tuple[str, ...]:
 def _unique(columns: Columns) -> CheckFinding:
     first = {name: row for row, name in reversed(list(enumerate(columns.ids)))}
     again = [row for row, name in enumerate(columns.ids) if first[name] != row]
-    says = f"of {len(columns.ids)} records have an id that stood before"
-    return _none("ids", len(again), says, _named(columns, again))
+    message = f"of {len(columns.ids)} records have an id that stood before"
+    return _none("ids", len(again), message, _named(columns, again))
 
 
 def _dialogues(columns: Columns) -> CheckFinding:
     shared = _in_two(_hashes(columns.dialogues) + np.uint64(1), _small(columns.splits)) - np.uint64(1)
     names = list(columns.indices)
-    says = f"of {len(names)} dialogues have records in two splits"
-    return _none("dialogues", len(shared), says, [names[index] for index in shared[:_NAMED].tolist()])
+    message = f"of {len(names)} dialogues have records in two splits"
+    return _none("dialogues", len(shared), message, [names[index] for index in shared[:_NAMED].tolist()])
 
 
 def _as_split(columns: Columns, splits: Path) -> CheckFinding:
     given = {line.dialogue: SPLITS.index(line.split) for line in iter_splits(splits)}
     names, pairs = list(columns.indices), zip(columns.dialogues, columns.splits, strict=True)
     wrong = [row for row, (dialogue, split) in enumerate(pairs) if given.get(names[dialogue]) != split]
-    says = "records are in another split than their dialogue, or it has none"
-    return _none("as split", len(wrong), says, _named(columns, wrong))
+    message = "records are in another split than their dialogue, or it has none"
+    return _none("as split", len(wrong), message, _named(columns, wrong))
 
 
 def _groups(splits: Path) -> CheckFinding:
@@ -216,8 +216,8 @@ def _groups(splits: Path) -> CheckFinding:
     for line in iter_splits(splits):
         in_splits.setdefault(line.group or line.dialogue, set()).add(line.split)
     shared = [group for group, found in in_splits.items() if len(found) > 1]
-    says = f"of {len(in_splits)} groups (the same situation, near-duplicates) stand in two splits"
-    return _none("groups", len(shared), says, shared[:_NAMED])
+    message = f"of {len(in_splits)} groups (the same situation, near-duplicates) stand in two splits"
+    return _none("groups", len(shared), message, shared[:_NAMED])
 
 
 def _apart(columns: Columns, rows: list[bytes], sketch: WordSketch, name: str, what: str) -> CheckFinding:
@@ -237,8 +237,8 @@ def _replies(columns: Columns) -> CheckFinding:
     replies = _hashes(columns.replies)
     shared = _in_two(replies, np.repeat(_small(columns.splits), 2))
     rows = np.flatnonzero(np.isin(replies, shared)) // 2
-    says = f"replies of at least {REPLY_WORDS} words stand in two splits"
-    return _none("replies", len(shared), says, _named(columns, rows.tolist()))
+    message = f"replies of at least {REPLY_WORDS} words stand in two splits"
+    return _none("replies", len(shared), message, _named(columns, rows.tolist()))
 
 
 def _wordings(columns: Columns) -> CheckFinding:
@@ -248,9 +248,9 @@ def _wordings(columns: Columns) -> CheckFinding:
     known = np.isin(wordings, np.unique(wordings[~test])) & test[:, None]
     shares = {str(part): float(known[test, n].mean()) if test.any() else 0.0 for n, part in enumerate(STEPS)}
     passed = max(shares.values()) <= MOST_SHARED_WORDINGS if test.any() else None
-    says = "steps of the test whose words stand in training: " + _listed(shares)
+    message = "steps of the test whose words stand in training: " + _listed(shares)
     at_fault = _named(columns, np.flatnonzero(known.any(axis=1)).tolist())
-    return CheckFinding(name="wordings", passed=passed, says=says, figures=shares, at_fault=at_fault)
+    return CheckFinding(name="wordings", passed=passed, message=message, metrics=shares, at_fault=at_fault)
 
 
 # --- nothing betrays the labels ---------------------------------------------------------------------------------------
@@ -277,13 +277,13 @@ def _matched(columns: Columns, split: Split) -> CheckFinding:
         own = labels[column :: len(STEPS)][judged[column :: len(STEPS)]]
         metrics[f"false share, {part}"] = mean(own != TRUE) or 0.0
     rows = np.flatnonzero(judged & (labels == FALSE) & np.isin(steps, different[unmatched > 0])) // len(STEPS)
-    says = (
+    message = (
         f"{split}: {metrics['matched']:.1%} of {false.sum():.0f} False steps are True in another history as often; "
         f"{metrics['can only be false']:.1%} of the False can be True nowhere"
     )
     passed = metrics["matched"] >= LEAST_MATCHED if false.any() else None
     at_fault = _named(columns, rows.tolist())
-    return CheckFinding(name=f"matched, {split}", passed=passed, says=says, figures=metrics, at_fault=at_fault)
+    return CheckFinding(name=f"matched, {split}", passed=passed, message=message, metrics=metrics, at_fault=at_fault)
 
 
 def _distance(columns: Columns, split: Split, seed: int) -> CheckFinding:
@@ -299,9 +299,9 @@ def _distance(columns: Columns, split: Split, seed: int) -> CheckFinding:
             metrics[part] = _total_variation(counts[0], counts[1])
             metrics[f"{part} by chance"] = float(np.quantile(distances, 0.95))
     beyond = {str(part): max(0.0, metrics[part] - metrics[f"{part} by chance"]) for part in STEPS if part in metrics}
-    says = f"{split}: distance between the decisions of True and False steps beyond chance: " + _listed(beyond)
+    message = f"{split}: distance between the decisions of True and False steps beyond chance: " + _listed(beyond)
     passed = max(beyond.values()) <= MOST_DISTANCE if beyond else None
-    return CheckFinding(name=f"decisions, {split}", passed=passed, says=says, figures=metrics)
+    return CheckFinding(name=f"decisions, {split}", passed=passed, message=message, metrics=metrics)
 
 
 def _total_variation(one: Indices, other: Indices) -> float:
@@ -312,28 +312,28 @@ def _preferences(columns: Columns, split: Split) -> CheckFinding:
     counts = {value: columns.preferences[split, value] for value in PREFERENCES}
     total = sum(counts.values())
     shares = {str(value): count / max(1, total) for value, count in counts.items()}
-    says, passed = f"{split}: {total} preferences: " + _listed(shares), all(counts.values()) if total else None
-    return CheckFinding(name=f"preferences, {split}", passed=passed, says=says, figures=shares)
+    message, passed = f"{split}: {total} preferences: " + _listed(shares), all(counts.values()) if total else None
+    return CheckFinding(name=f"preferences, {split}", passed=passed, message=message, metrics=shares)
 
 
 def _lengths(columns: Columns, split: Split) -> CheckFinding:
     """Whether the longer response is the better one as often as not, within two standard errors."""
     if split not in columns.lengths:
-        return CheckFinding(name=f"lengths, {split}", passed=None, says=f"{split}: no pair with a better response")
+        return CheckFinding(name=f"lengths, {split}", passed=None, message=f"{split}: no pair with a better response")
     better, worse = (np.array(values, dtype=np.int64) for values in columns.lengths[split])
     longer = float(((better > worse) + 0.5 * (better == worse)).mean())
     metrics = {"better": float(better.mean()), "worse": float(worse.mean()), "longer is better": longer}
     passed = abs(longer - 0.5) <= MOST_LENGTH + 2 * 0.5 / len(better) ** 0.5
-    says = (
+    message = (
         f"{split}: {metrics['better']:.1f} words in the better and {metrics['worse']:.1f} in the worse response; "
         f"the longer one is better in {longer:.1%} of {len(better)} pairs"
     )
-    return CheckFinding(name=f"lengths, {split}", passed=passed, says=says, figures=metrics)
+    return CheckFinding(name=f"lengths, {split}", passed=passed, message=message, metrics=metrics)
 
 
 def _sources(columns: Columns) -> CheckFinding:
-    rows, says = sorted(set(columns.without_source)), "records have a label that does not say how it came about"
-    return _none("sources", len(rows), says, _named(columns, rows))
+    rows, message = sorted(set(columns.without_source)), "records have a label that does not say how it came about"
+    return _none("sources", len(rows), message, _named(columns, rows))
 
 
 def _listed(shares: Mapping[str, float]) -> str:

@@ -217,7 +217,7 @@ async def verdict_stage(
     dialogues: Path, out: Path, model: TextModel, retries: int = 2, seed: int = 0
 ) -> dict[str, Any]:
     """Writes the dialogues that the model finds fit, and every verdict beside them; returns the stage's manifest."""
-    asking.refuse_embedded(model, "judge which dialogues are fit: its answers are in form and mean nothing")
+    asking.refuse_packaged(model, "judge which dialogues are fit: its answers are in form and mean nothing")
     known = {"model": model.name, "retries": retries, "seed": seed, "prompt": asking.prompt("screen")}
     stage = Stage(out, known, {"dialogues": dialogues}, beside=[VERDICTS])
 
