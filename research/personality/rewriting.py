@@ -48,7 +48,7 @@ from compeer.ser.asking import (
     ask_stage,
     ask_until_read,
     ask_user,
-    refuse_embedded,
+    refuse_packaged,
 )
 from compeer.ser.record import SerRecord, read_records
 from compeer.statistics import generator
@@ -82,7 +82,7 @@ async def rewrite_stage(
     With `profiles` and their `clusters`, as `cluster_profiles` wrote them, they are reworded toward personalities,
     plainly otherwise. What is left out is counted by reason.
     """
-    refuse_embedded(model, "reword a conversation: it repeats lines or loses what they mean")
+    refuse_packaged(model, "reword a conversation: it repeats lines or loses what they mean")
     inputs: dict[str, Path | str] = {"records": records}
     kind: Kind = "personality" if profiles or clusters else "plain"
     if kind == "personality":
