@@ -7,6 +7,7 @@ share what took long to make; each worker has temporary folders, ports and a dat
 import gc
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What is loaded by now stays: whoever collects garbage (each training does) need not look through it."""
     gc.freeze()
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Calls a command that must refuse, in an empty folder; what it says."""
+    from tests.support.commands import exit_code
+
+    def call(*words: str | Path) -> str:
+        monkeypatch.chdir(tmp_path)
+        assert exit_code(monkeypatch, *words) == 2
+        told = " ".join(capsys.readouterr().err.split())
+        assert "Traceback" not in told
+        return told
+
+    return call
 
 
 @pytest.fixture(scope="session")

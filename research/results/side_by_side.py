@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 
 def chosen(names: Sequence[str], only: Sequence[str]) -> list[str]:
@@ -31,3 +34,13 @@ def side_by_side(script: str, folder: Path, names: Sequence[str], parallel: int)
 
     with ThreadPoolExecutor(parallel) as pool:
         list(pool.map(run, waiting))
+
+
+def done(folder: Path, name: str, figures: dict[str, Any]) -> None:
+    """Writes FOLDER/said/NAME.json, with what computed it, and drops the training's checkpoints."""
+    import torch
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    figures |= {"torch": torch.__version__, "device": device}
+    shutil.rmtree(folder / name / "checkpoints", ignore_errors=True)
+    (folder / "said" / f"{name}.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -3,13 +3,13 @@
 import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from research.judge.compare import main as compare
 
-from compeer import cli
 from compeer.cli.training import NEEDS
 from compeer.errors import InputError
 from compeer.models.base import Request
@@ -20,6 +20,7 @@ from compeer.reward.score import Judgment
 from compeer.reward.train import RewardSettings, is_usable, sampling_weights
 from compeer.ser import SerSettings, build_ser, read_records, write_records
 from compeer.ser.record import SerRecord
+from tests.support.commands import exit_code
 from tests.support.scripted_model import ScriptedModel
 
 ENDPOINT = "m@http://127.0.0.1:9/v1"
@@ -33,10 +34,7 @@ OUTPUT = (
 
 def run_cli(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     """The exit code of a command."""
-    monkeypatch.setattr(sys, "argv", ["compeer", "reward", *words])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return int(stop.value.code or 0)
+    return exit_code(monkeypatch, "reward", *words)
 
 
 @pytest.fixture(scope="module")
@@ -134,18 +132,9 @@ def test_train_judge_evaluate_compare(
     ],
 )
 def test_what_a_person_did_wrong_is_told(
-    words: list[str],
-    expected: str,
-    records: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], expected: str, records: Path, refused: Callable[..., str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run_cli(monkeypatch, *(str(records) if word == "RECORDS" else word for word in words)) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert expected in said
-    assert "Traceback" not in said
+    assert expected in refused("reward", *(str(records) if word == "RECORDS" else word for word in words))
 
 
 # --- what was scored, and what not ------------------------------------------------------------------------------------

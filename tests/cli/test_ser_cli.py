@@ -2,24 +2,21 @@
 
 import json
 import os
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from compeer import cli
 from compeer.corpora import sample_path
 from compeer.io import only_one
 from compeer.pipeline import Done, Stage
 from compeer.ser import read_records
+from tests.support.commands import exit_code
 
 
 def run_cli(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     """The exit code of a command."""
-    monkeypatch.setattr(sys, "argv", ["compeer", "ser", *words])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return int(stop.value.code or 0)
+    return exit_code(monkeypatch, "ser", *words)
 
 
 @pytest.fixture(scope="module")
@@ -124,18 +121,8 @@ def test_a_server_that_cannot_be_reached_leaves_the_stage_unfinished(
         (["reason", "nowhere.jsonl", "out.jsonl", "--model", "m@http://127.0.0.1:9/v1", "--call", "x"], "key=value"),
     ],
 )
-def test_what_a_person_did_wrong_is_told(
-    words: list[str],
-    expected: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run_cli(monkeypatch, *words) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert expected in said
-    assert "Traceback" not in said
+def test_what_a_person_did_wrong_is_told(words: list[str], expected: str, refused: Callable[..., str]) -> None:
+    assert expected in refused("ser", *words)
 
 
 def test_a_corpus_without_labels_says_what_is_missing(

@@ -14,7 +14,6 @@ from research.guard import raise_alarms as alarms_script
 from research.guard.raise_alarms import raise_alarms, seeker_utterances, write_alarms
 
 import compeer.safety
-from compeer import cli
 from compeer.corpora import read_corpus
 from compeer.errors import InputError
 from compeer.evaluate import safety
@@ -36,6 +35,7 @@ from compeer.models import Generation
 from compeer.safety.resources import load_resources
 from compeer.safety.risk import Level, Risk, Trigger
 from compeer.statistics import Estimate
+from tests.support.commands import exit_code
 from tests.support.scripted_model import ScriptedModel
 
 
@@ -349,10 +349,7 @@ def test_only_seekers_are_listened_to() -> None:
 
 def run_cli(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     """The exit code of a command."""
-    monkeypatch.setattr(sys, "argv", ["compeer", "evaluate", "safety", *words])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    return int(stop.value.code or 0)
+    return exit_code(monkeypatch, "evaluate", "safety", *words)
 
 
 def run_alarms(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -437,13 +434,5 @@ def test_the_command_raises_alarms(
     ],
 )
 @pytest.mark.usefixtures("fakes")
-def test_what_a_person_did_wrong_is_told(
-    words: list[str],
-    expected: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run_cli(monkeypatch, *words) == 2
-    assert expected in capsys.readouterr().err
+def test_what_a_person_did_wrong_is_told(words: list[str], expected: str, refused: Callable[..., str]) -> None:
+    assert expected in refused("evaluate", "safety", *words)

@@ -82,7 +82,6 @@ def settings_of(kind: str, marks: Sequence[str] = ()) -> Any:
 
 def train_one(folder: Path, name: str) -> None:
     """Trains one judge and lets it judge all test sets."""
-    import torch
 
     from compeer.reward.conversation import record_case
     from compeer.reward.judge import LocalJudge
@@ -112,12 +111,9 @@ def train_one(folder: Path, name: str) -> None:
         from tampered import tampered
 
         figures["tampered"] = tampered(judge, list(read_records(folder / "esconv.jsonl"))[:300])
-    figures |= {
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-    }
-    shutil.rmtree(folder / name / "checkpoints", ignore_errors=True)
-    (folder / "said" / f"{name}.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    from side_by_side import done
+
+    done(folder, name, figures)
 
 
 def train(folder: Path, chosen: list[str], parallel: int) -> None:

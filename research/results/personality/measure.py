@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections import Counter
@@ -175,7 +174,6 @@ def how_trained() -> RewardSettings:
 
 def train_one(folder: Path, name: str) -> None:
     """Trains one judge and lets it judge all test sets."""
-    import torch
 
     from compeer.reward.conversation import record_case
     from compeer.reward.judge import LocalJudge
@@ -197,13 +195,9 @@ def train_one(folder: Path, name: str) -> None:
         asked = list(read_records(folder / f"test-{test}.jsonl"))
         said = judge.judge([record_case(record) for record in asked])
         write_judgments(folder / "said" / f"{name}.{test}.jsonl", asked, said)
-    figures |= {
-        "judging_seconds": round(time.monotonic() - start),
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-    }
-    shutil.rmtree(folder / name / "checkpoints", ignore_errors=True)
-    (folder / "said" / f"{name}.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    from side_by_side import done
+
+    done(folder, name, figures | {"judging_seconds": round(time.monotonic() - start)})
 
 
 def train(folder: Path, chosen: Sequence[str], parallel: int) -> None:

@@ -55,8 +55,8 @@ class PreferenceLabel(Frozen):
     reason: str | None = Field(default=None, description="the annotator's own words, where there are any")
 
 
-class SerRecord(Frozen):
-    """One labelled output for one history."""
+class Moment(Frozen):
+    """A round of a dialogue, in which the supporter is to answer."""
 
     id: str = Field(min_length=1)
     dialogue: str
@@ -65,6 +65,11 @@ class SerRecord(Frozen):
     source: str
     split: Split
     history: tuple[Utterance, ...] = Field(description="what was said before, without reasoning or labels")
+
+
+class SerRecord(Moment):
+    """One labelled output for one history."""
+
     candidate: SupportTurn
     author: str = Field(description="who wrote the candidate: 'corpus', 'silver', or a model's name")
     response_strategy: Strategy | None = Field(default=None, description="of the candidate's response, by the corpus")

@@ -17,27 +17,20 @@ from pydantic import Field
 from compeer.corpora import read_corpus
 from compeer.dialogue import Dialogue, Emotion, Rating, Strategy, Utterance, last_seeker, rounds_of
 from compeer.errors import InputError
-from compeer.io import Frozen, json_line, read_lines
+from compeer.io import json_line, read_lines
 from compeer.pipeline import Done, Stage, in_blocks
 from compeer.reasoning import SupportTurn
 from compeer.ser.asking import run_stage
-from compeer.ser.record import SerRecord, Split
+from compeer.ser.record import Moment, SerRecord, Split
 from compeer.ser.split import iter_splits, read_splits
 from compeer.statistics import generator
 
 DIALOGUES_A_UNIT = 200
 
 
-class Context(Frozen):
-    """A sampled round. `history` holds words only; `reply` keeps the corpus' labels."""
+class Context(Moment):
+    """A sampled round; `reply` keeps the corpus' labels."""
 
-    id: str = Field(min_length=1)
-    dialogue: str
-    round: int = Field(ge=1)
-    language: str
-    source: str
-    split: Split
-    history: tuple[Utterance, ...]
     reply: Utterance
     emotion: Emotion | None = Field(default=None, description="of the seeker's last message, else of the dialogue")
     intensity: Rating | None = Field(default=None, description="of the seeker's last message, else the initial one")
