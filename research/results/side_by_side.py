@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -34,6 +35,16 @@ def side_by_side(script: str, folder: Path, names: Sequence[str], parallel: int)
 
     with ThreadPoolExecutor(parallel) as pool:
         list(pool.map(run, waiting))
+
+
+def parser(script: str | None) -> argparse.ArgumentParser:
+    """The command line of a script whose trainings run side by side; `script` is its text."""
+    found = argparse.ArgumentParser(description=script.split("\n")[0] if script else None)
+    found.add_argument("what", choices=["prepare", "train", "one", "table"])
+    found.add_argument("folder", type=Path)
+    found.add_argument("--only", nargs="*", default=None)
+    found.add_argument("--parallel", type=int, default=6)
+    return found
 
 
 def done(folder: Path, name: str, figures: dict[str, Any]) -> None:

@@ -27,6 +27,7 @@ from compeer.reward.conversation import Case, JudgeForm
 from compeer.reward.score import Judgment, Unscored
 from compeer.reward.train import is_usable
 from compeer.ser.record import SerRecord
+from tests.support.judging import CaseJudge
 
 ESCONV = Path(__file__).parents[3] / "shared" / "data" / "esconv"
 LONG = "I can see why that hurts so much. It was your garden after all those years."
@@ -52,23 +53,16 @@ def dialogue(
     )
 
 
-class Judge:
+class Judge(CaseJudge):
     """Says of each case what a function of its response says, and more for what is shown first."""
 
     name = "made"
 
     def __init__(self, better: float = 0.5, place: float = 0.0, fails: str | None = None) -> None:
         self.better, self.place, self.fails = better, place, fails
-        self.cases: list[Case] = []
+        super().__init__()
 
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        self.cases += cases
-        return [self._one(case) for case in cases]
-
-    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        return self.judge(cases)
-
-    def _one(self, case: Case) -> Judgment | Unscored:
+    def one(self, case: Case) -> Judgment | Unscored:
         if self.fails and self.fails in str(case.output.parts["response"]):
             return Unscored("asleep")
         better = self.better + (self.place if case.candidate_first else -self.place)

@@ -1,6 +1,6 @@
 """Outputs ranked against each other: hand-worked cases, and what must hold whatever the judge says."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,7 @@ from compeer.reward.conversation import Case
 from compeer.reward.rank import Ask, Ranked, anchors_of, comparisons, rank, ranking, shares_of, won
 from compeer.reward.score import Judgment, Unscored
 from compeer.ser.record import Preferred
+from tests.support.judging import CaseJudge
 
 HISTORY = (Utterance(speaker="seeker", text="My boat will not start and the season begins tomorrow."),)
 
@@ -29,23 +30,16 @@ def text_of(case: Case) -> str:
     return response
 
 
-class Judge:
+class Judge(CaseJudge):
     """Prefers the response with the greater number in it, with some weight for whatever is shown first."""
 
     name = "by number"
 
     def __init__(self, place: float = 0.0, broken: str | None = None, compares: bool = True) -> None:
         self.place, self.broken, self.compares = place, broken, compares
-        self.cases: list[Case] = []
+        super().__init__()
 
-    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        self.cases += cases
-        return [self._one(case) for case in cases]
-
-    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
-        return self.judge(cases)
-
-    def _one(self, case: Case) -> Judgment | Unscored:
+    def one(self, case: Case) -> Judgment | Unscored:
         mine = _number(text_of(case))
         if self.broken and self.broken in (text_of(case), case.reference):
             return Unscored("the judge fell asleep")
@@ -147,12 +141,12 @@ def test_a_failure_of_the_judge_is_named() -> None:
 @pytest.mark.parametrize("others", [[4], [4, 2]])
 def test_an_output_that_is_too_long_for_others_to_be_compared_with_loses(others: list[int]) -> None:
     class Short(Judge):
-        def _one(self, case: Case) -> Judgment | Unscored:
+        def one(self, case: Case) -> Judgment | Unscored:
             if case.reference and len(case.reference) > 500:
                 return Unscored("history and reference need 9000 tokens")
             if len(text_of(case)) > 500:
                 return Judgment(dict.fromkeys(STEPS, 0.5), void="the response is longer than the judge takes")
-            return super()._one(case)
+            return super().one(case)
 
     long = output("long " * 200 + "99")
     found = rank(Short(), HISTORY, [long, *(output(f"Reply number {number}") for number in others)])

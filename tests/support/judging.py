@@ -14,9 +14,31 @@ from compeer.models import Request
 from compeer.reasoning import STEPS, EmotionStep, HistoryStep, Part, StrategyStep, SupportTurn, parse_turn, render_turn
 from compeer.reward import Case, JudgeForm, Judgment, LocalJudge
 from compeer.reward.conversation import RESPONSE_WORDS, STEP_WORDS
+from compeer.reward.score import Unscored
 from compeer.ser.record import PreferenceLabel, Preferred, SerRecord, StepLabel, StepLabels
 
 CPU = torch.device("cpu")
+
+
+class CaseJudge:
+    """A judge by a rule for single cases (`one`), which keeps what it was asked."""
+
+    name = "by rule"
+
+    def __init__(self) -> None:
+        self.cases: list[Case] = []
+
+    def judge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        self.cases += cases
+        return [self.one(case) for case in cases]
+
+    async def ajudge(self, cases: Sequence[Case]) -> list[Judgment | Unscored]:
+        return self.judge(cases)
+
+    def one(self, case: Case) -> Judgment | Unscored:
+        raise NotImplementedError
+
+
 FORMS = [
     *(
         JudgeForm(kind=kind, reasons=reasons)  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ the end; what was said there is kept, and looks.py reads it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -331,11 +330,9 @@ def _agreement(folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=["prepare", "train", "one", "table"])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="*", default=None)
-    parser.add_argument("--parallel", type=int, default=6)
+    from side_by_side import parser as command_line
+
+    parser = command_line(__doc__)
     parser.add_argument("--corpus", type=Path, nargs="+", help="table: dialogues with strategies, none of the test set")
     parser.add_argument("--contexts", type=Path, help="table: contexts.jsonl of the build")
     parser.add_argument("--esconv", type=Path, help="prepare: records of a build")

@@ -14,7 +14,6 @@ called `set-seed`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -249,11 +248,9 @@ def _trainings(folder: Path) -> Mapping[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=["prepare", "train", "one", "table"])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="*", default=None)
-    parser.add_argument("--parallel", type=int, default=6)
+    from side_by_side import parser as command_line
+
+    parser = command_line(__doc__)
     parser.add_argument("--llm", type=Path, help="prepare: the original records")
     parser.add_argument("--plain", type=Path, help="prepare: their plain rewrites")
     parser.add_argument("--personality", type=Path, help="prepare: their rewrites by personality")
