@@ -30,7 +30,7 @@ from compeer.errors import InputError
 from compeer.io import Frozen, read_lines
 from compeer.models.embedder import Embedder, Embeds, Matrix
 from compeer.pipeline import Done, Stage, in_blocks
-from compeer.policy.control import TRAITS, Trait, read_profiles
+from compeer.policy.persona import TRAITS, Trait, read_profiles
 from compeer.ser.asking import run_stage
 from compeer.statistics import generator, words
 

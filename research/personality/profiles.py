@@ -40,7 +40,7 @@ from compeer.dialogue import Dialogue, Speaker, merge_consecutive, transcript
 from compeer.io import Frozen, json_line, text_hash
 from compeer.models.base import Failure, Generation, Sampling, TextModel
 from compeer.pipeline import Done, Stage, in_blocks
-from compeer.policy.control import TRAITS, Profile, Scores, Trait
+from compeer.policy.persona import TRAITS, Profile, Scores, Trait
 from compeer.reasoning import one_line
 from compeer.ser import asking
 from compeer.statistics import words

@@ -40,7 +40,7 @@ from compeer.io import Frozen, json_line, text_hash
 from compeer.models.base import Failure, Generation, Request, Sampling, TextModel
 from compeer.models.embedder import Embedder, Embeds
 from compeer.pipeline import Done, Stage, in_blocks
-from compeer.policy.control import read_profiles
+from compeer.policy.persona import read_profiles
 from compeer.reasoning import one_line
 from compeer.ser.asking import (
     AnswerFault,

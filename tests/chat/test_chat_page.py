@@ -18,7 +18,7 @@ import pytest
 
 from compeer.chat.app import ServeSettings
 from compeer.chat.turn import Event, ReplyPart, TurnDone, TurnRequest
-from compeer.policy.control import PERSONAS
+from compeer.policy.persona import PERSONAS
 from compeer.reasoning import EMOTIONS, STAGES, STRATEGIES
 from compeer.safety.fixed_replies import LANGUAGES, Replies
 from compeer.safety.guard import GuardedTurn

@@ -19,20 +19,16 @@ from compeer.models.local import LocalModel
 from compeer.models.training import model_card
 from compeer.policy.control import (
     PART_OF,
-    PERSONAS,
     Control,
-    Profile,
-    Scores,
     decisions,
     forced_grammar,
     forced_step,
     instructions,
     obedience,
-    persona_of,
-    personas,
     read_control,
     sampled_control,
 )
+from compeer.policy.persona import PERSONAS, Profile, Scores, persona_of, personas
 from compeer.policy.prompt import supporter_prompt
 from compeer.policy.rewards import JudgeSource
 from compeer.policy.selection import (

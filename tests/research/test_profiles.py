@@ -31,7 +31,7 @@ from compeer.corpora import read_corpus, write_jsonlines
 from compeer.dialogue import Dialogue, Speaker, Utterance, merge_consecutive
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Request, Sampling
-from compeer.policy.control import TRAITS, Profile, Scores, Trait, read_profiles
+from compeer.policy.persona import TRAITS, Profile, Scores, Trait, read_profiles
 from compeer.statistics import generator
 from tests.support.scripted_model import ScriptedModel
 

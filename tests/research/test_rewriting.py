@@ -18,7 +18,7 @@ from compeer.dialogue import Strategy, Utterance
 from compeer.errors import InputError
 from compeer.models.base import Failure, Generation, Request, Sampling
 from compeer.models.embedder import ngram_vector
-from compeer.policy.control import Profile, Scores
+from compeer.policy.persona import Profile, Scores
 from compeer.reasoning import EmotionStep, HistoryStep, StrategyStep, SupportTurn
 from compeer.ser.record import PreferenceLabel, SerRecord, StepLabel, StepLabels, read_records, write_records
 from tests.support.scripted_model import ScriptedModel

@@ -38,7 +38,7 @@ from research.personality.profiles import lexical_profiles
 from compeer.corpora import read_corpus
 from compeer.io import read_json_lines
 from compeer.models.embedder import Embedder, Embeds, Matrix
-from compeer.policy.control import TRAITS, Profile
+from compeer.policy.persona import TRAITS, Profile
 from compeer.statistics import generator
 
 MOST = 12

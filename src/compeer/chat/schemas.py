@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 
 from compeer.dialogue import Emotion, Stage, Strategy
 from compeer.io import readable
-from compeer.policy.control import Persona
+from compeer.policy.persona import Persona
 from compeer.reasoning import MAX_RESPONSE, Part, SupportTurn
 from compeer.safety.risk import Level
 

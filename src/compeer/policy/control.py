@@ -5,29 +5,23 @@ what the reference turn does anyway (`sampled_control`). A grammar can hold a mo
 and any model can go on from a step that is written for it (`forced_step`), as `compeer.chat` has it do. `obedience`
 measures how often a supporter does what it is asked for.
 
-A persona is one of four manners of speaking, after the DISC traits. It is not written down in an output, so it can be
-asked for but neither forced nor checked here.
+A persona (`persona.py`) is not written down in an output, so it can be asked for but neither forced nor checked here.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from pydantic import Field
 
 from compeer import reasoning
-from compeer.dialogue import Emotion, Speaker, Stage, Strategy
+from compeer.dialogue import Emotion, Stage, Strategy
 from compeer.errors import InputError
-from compeer.io import Frozen, read_lines, table
+from compeer.io import Frozen, table
+from compeer.policy.persona import PERSONAS, Persona
 from compeer.reasoning import EMOTIONS, STAGES, STEPS, STRATEGIES, ParsedTurn, Part, Step, SupportTurn
 
-Trait = Literal["dominance", "influence", "steadiness", "compliance"]
-TRAITS: tuple[Trait, ...] = get_args(Trait)
-Persona = Literal["dominant", "lively", "steady", "careful"]
-PERSONAS: tuple[Persona, ...] = get_args(Persona)  # in the order of the traits that they go with
-CLEAR = 3.5  # the score from which on a trait is marked enough to name a manner after it
 VALUES: dict[str, tuple[str, ...]] = {"strategy": STRATEGIES, "stage": STAGES, "emotion": EMOTIONS, "persona": PERSONAS}
 PART_OF: dict[str, Part] = {"stage": "history", "emotion": "emotion", "strategy": "strategy"}  # where a decision stands
 _WORDS: dict[str, Any] = table("policy/prompts/control")
@@ -79,44 +73,6 @@ def sampled_control(
     count = 1 + int(rng.binomial(len(own) - 1, _ANOTHER_FIELD))
     chosen = rng.permutation(list(own))[:count].tolist()
     return Control.model_validate({field: own[field] for field in chosen})
-
-
-class Scores(Frozen):
-    """The four DISC traits, each from 1 (hardly there) to 5 (very marked)."""
-
-    dominance: float = Field(ge=1, le=5)
-    influence: float = Field(ge=1, le=5)
-    steadiness: float = Field(ge=1, le=5)
-    compliance: float = Field(ge=1, le=5)
-
-
-class Profile(Frozen):
-    """How one participant of one dialogue speaks, and who says so."""
-
-    dialogue: str = Field(min_length=1)
-    participant: Speaker
-    scores: Scores
-    description: str = Field(min_length=1)
-    source: Literal["llm", "lexical"]
-    model: str | None = None
-
-
-def read_profiles(path: Path) -> Iterator[Profile]:
-    """The profiles of a file, one at a time; an error names the file, line and field."""
-    return read_lines(path, Profile, "file of profiles", "Make it with: python research/personality/profiles.py")
-
-
-def persona_of(profile: Profile) -> Persona | None:
-    """The manner of the trait that stands out in a profile; None where none is marked, or two are equally so."""
-    scores = [getattr(profile.scores, trait) for trait in TRAITS]
-    highest = max(scores)
-    return PERSONAS[scores.index(highest)] if highest >= CLEAR and scores.count(highest) == 1 else None
-
-
-def personas(profiles: Iterable[Profile]) -> dict[str, Persona]:
-    """The manner of each dialogue's supporter, where there is a marked one."""
-    supporters = [one for one in profiles if one.participant == "supporter"]
-    return {one.dialogue: persona for one in supporters if (persona := persona_of(one))}
 
 
 def forced_grammar(control: Control | None = None) -> str:

@@ -17,7 +17,8 @@ from compeer.engine.network import load_network, load_tokenizer
 from compeer.errors import InputError
 from compeer.models.resolve import model_folder
 from compeer.models.training import SftSettings, model_card, save_model, train_sft
-from compeer.policy.control import Persona, personas, read_profiles, sampled_control
+from compeer.policy.control import sampled_control
+from compeer.policy.persona import Persona, personas, read_profiles
 from compeer.policy.prompt import direct_prompt, supporter_prompt
 from compeer.policy.selection import best_candidates, read_candidates
 from compeer.reasoning import render_turn
